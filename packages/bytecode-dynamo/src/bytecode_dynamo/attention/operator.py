@@ -17,7 +17,10 @@ import torch
 from symshapes.text.functions import parse_functions
 
 LIBRARY = torch.library.Library("bytecode_dynamo", "FRAGMENT")
-_COMMON = "Tensor[] captured, Tensor[] blocks, SymInt[] block_size, str functions, float scale"
+_COMMON = (
+    "Tensor[] captured, Tensor[] blocks, SymInt query_block, SymInt key_block, str functions, "
+    "float scale"
+)
 _FORWARD = f"(Tensor query, Tensor key, Tensor value, {_COMMON}) -> (Tensor, Tensor)"
 _BACKWARD = (
     "(Tensor grad, Tensor? grad_sums, Tensor query, Tensor key, Tensor value, Tensor out, "
@@ -65,7 +68,7 @@ def _scores(
 
 def attend(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, captured: Any, blocks: Any,
-    block_size: Any, functions: str, scale: float,
+    query_block: int, key_block: int, functions: str, scale: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     """Attention from a matrix of all scores."""
     _, scores, _ = _scores(query, key, captured, functions, scale)
@@ -78,7 +81,7 @@ def attend(
 def attend_backward(
     grad: torch.Tensor, grad_sums: torch.Tensor | None, query: torch.Tensor, key: torch.Tensor,
     value: torch.Tensor, out: torch.Tensor, sums: torch.Tensor, captured: Any, blocks: Any,
-    block_size: Any, functions: str, scale: float,
+    query_block: int, key_block: int, functions: str, scale: float,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
     """The gradients of query, key and value from a matrix of all scores."""
     products, scores, mask = _scores(query, key, captured, functions, scale)
@@ -118,7 +121,7 @@ def _backward_meta(grad: Any, grad_sums: Any, query: Any, key: Any, value: Any, 
 
 
 def _save(ctx: Any, inputs: Any, output: Any) -> None:
-    query, key, value, captured, blocks, ctx.block_size, ctx.functions, ctx.scale = inputs
+    query, key, value, captured, blocks, *ctx.others = inputs
     ctx.counts = len(captured), len(blocks)
     ctx.save_for_backward(query, key, value, *output, *captured, *blocks)
 
@@ -127,11 +130,10 @@ def _backward(ctx: Any, grad: Any, grad_sums: Any) -> Any:
     query, key, value, out, sums, *rest = ctx.saved_tensors
     captured, blocks = rest[: ctx.counts[0]], rest[ctx.counts[0] :]
     found = torch.ops.bytecode_dynamo.attention_backward(
-        grad, grad_sums, query, key, value, out, sums, captured, blocks, ctx.block_size,
-        ctx.functions, ctx.scale,
-    )  # fmt: skip
-    lists = (*ctx.counts, len(ctx.block_size))
-    return (*found, *([None] * count for count in lists), None, None)
+        grad, grad_sums, query, key, value, out, sums, captured, blocks, *ctx.others
+    )
+    lists = ([None] * count for count in ctx.counts)
+    return (*found, *lists, *(None for _ in ctx.others))
 
 
 for overload in ("", ".dense"):  # the second keeps its meaning where devices have kernels

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from symshapes import FakeTensorMode, LazyGraphModule, PlainGraph, ShapeEnv
+from symshapes import FakeTensorMode, LazyGraphModule, PlainGraph, ShapeEnv, SymbolicError
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_aggregate
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -19,6 +19,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 aten = torch.ops.aten
 ELEMENT = (1, 1, 1, 1)
 HINT = 4
+CPU = torch.device("cpu")
+"""Functions are traced there: their graphs are the same for all devices."""
 POSITIONS = ("b", "h", "q", "k")
 _CREATE = {
     "full", "scalar_tensor", "ones_like", "zeros_like", "full_like", "new_full", "new_zeros",
@@ -26,11 +28,13 @@ _CREATE = {
 }  # fmt: skip
 _VIEWS = {"select", "slice", "unsqueeze", "squeeze", "transpose", "permute", "t"}
 """Of captured tensors."""
-_BACKWARD = {
+_ELEMENTWISE = {
+    "floor_divide", "masked_fill", "fill",
     "tanh_backward", "sigmoid_backward", "threshold_backward", "gelu_backward", "silu_backward",
     "softplus_backward", "leaky_relu_backward", "elu_backward", "hardtanh_backward",
     "hardswish_backward", "hardsigmoid_backward", "logit_backward",
 }  # fmt: skip
+"""Those without the tag."""
 
 
 class Refused(Exception):
@@ -58,7 +62,11 @@ class _Recorder(TorchDispatchMode):
         return found[1]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
+        kwargs, target = kwargs or {}, func
+        if func._schema.is_mutable:
+            target = _functional(func, args)
+        if kwargs.get("device") is not None:
+            kwargs = {**kwargs, "device": CPU}
         result = func(*args, **kwargs)
         if not isinstance(result, torch.Tensor):
             return result
@@ -66,17 +74,17 @@ class _Recorder(TorchDispatchMode):
         for leaf in operands:
             self.node_of(leaf)
         varies = any(self.nodes[id(leaf)][2] for leaf in operands)
-        self._require(func, args, result, varies)
+        self._require(target, args, result, varies)
         given = map_aggregate(
             (args, kwargs), lambda a: self.node_of(a) if isinstance(a, torch.Tensor) else a
         )
-        node = self.graph.create_node("call_function", func, *given)  # type: ignore[misc]
+        node = self.graph.create_node("call_function", target, *given)  # type: ignore[misc]
         self._bind(result, node, varies)
         return result
 
     def _require(self, func: Any, args: Any, result: torch.Tensor, varies: bool) -> None:
         name = func._schema.name.removeprefix("aten::")
-        if func.namespace != "aten" or func._schema.is_mutable:
+        if func.namespace != "aten":
             raise Refused(f"it calls {func}")
         if any(isinstance(leaf, torch.SymInt) for leaf in _leaves(args)):
             raise Refused("it depends on sizes of captured tensors")
@@ -85,7 +93,7 @@ class _Recorder(TorchDispatchMode):
                 raise Refused("it reads rows of a captured tensor, not elements")
             return
         is_view = name in _VIEWS and not varies
-        known = torch.Tag.pointwise in func.tags or name in _CREATE or name in _BACKWARD
+        known = torch.Tag.pointwise in func.tags or name in _CREATE or name in _ELEMENTWISE
         if not (known or is_view):
             raise Refused(f"{func} is not elementwise")
         if known and result.numel() != 1 and varies:
@@ -94,6 +102,17 @@ class _Recorder(TorchDispatchMode):
     def _bind(self, fake: torch.Tensor, node: Node, varies: bool) -> None:
         node.meta["val"] = fake
         self.nodes[id(fake)] = (fake, node, varies)
+
+
+def _functional(func: Any, args: Any) -> Any:
+    """The operator that returns what ``func`` writes to its first operand, whose value it becomes.
+    Derivatives have such calls.
+    """
+    name = func._schema.name.removeprefix("aten::")
+    packet = getattr(torch.ops.aten, name.removesuffix("_"), None)
+    if not name.endswith("_") or not hasattr(packet, func._overloadname) or args[0]._is_view():
+        raise Refused(f"it calls {func}")
+    return getattr(packet, func._overloadname)
 
 
 def _leaves(value: Any) -> list[Any]:
@@ -129,7 +148,7 @@ def _trace(
     fakes, recorder = FakeTensorMode(env), _Recorder()
 
     def element(dtype: torch.dtype) -> torch.Tensor:
-        return fakes.empty(ELEMENT, (1,) * 4, dtype=dtype, device=torch.device("cpu"))
+        return fakes.empty(ELEMENT, (1,) * 4, dtype=dtype, device=CPU)
 
     def like(value: torch.Tensor) -> torch.Tensor:
         sizes = [1 if _is(size, 1) else env.create_symbol(HINT) for size in value.shape]
@@ -137,8 +156,7 @@ def _trace(
         for size in reversed(sizes):
             strides.insert(0, 1 if not strides else strides[0] * last)
             last = size
-        device = torch.device("cpu")
-        return fakes.empty(tuple(sizes), tuple(strides), dtype=value.dtype, device=device)
+        return fakes.empty(tuple(sizes), tuple(strides), dtype=value.dtype, device=CPU)
 
     with torch.enable_grad():
         grad = recorder.add_input("grad", element(torch.float32), True) if gradient else None
@@ -150,9 +168,12 @@ def _trace(
             for i, value in enumerate(captured)
         ]
         with fakes, recorder:
-            result = _checked(function(*given), torch.float32 if scored else torch.bool)
-            if gradient:
-                result = _gradient(result, score, grad)
+            try:
+                result = _checked(function(*given), torch.float32 if scored else torch.bool)
+                if gradient:
+                    result = _gradient(result, score, grad)
+            except (RuntimeError, SymbolicError) as error:
+                raise Refused(str(error)) from error
     if env.guards or env.deferred_asserts:
         raise Refused("it depends on sizes of captured tensors")
     recorder.graph.output((recorder.node_of(result),))

@@ -264,7 +264,8 @@ def flex_attention(
     wants_highest = return_aux is not None and return_aux.max_scores
     found = None
     if not wants_highest and query.size(0) == key.size(0):
-        found = _by_operator(query, key, value, score_mod, block_mask, scale)
+        wants_sums = return_lse or (return_aux is not None and return_aux.lse)
+        found = _by_operator(query, key, value, score_mod, block_mask, scale, wants_sums)
     if found is None:
         out, sums, highest = _from_all_scores(query, key, value, score_mod, block_mask, scale)
     else:
@@ -279,7 +280,7 @@ def flex_attention(
 
 def one_operator(
     query: Any, key: Any, value: Any, score_mod: Any, mask_mod: Any, blocks: Any, block_size: Any,
-    scale: Any,
+    scale: Any, wants_sums: Any,
 ) -> Any:  # fmt: skip
     """Attention as one operator; None where that can't be, as in a frame that is not captured."""
     return None
@@ -289,10 +290,10 @@ _BLOCKS = ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices
 
 
 def _by_operator(
-    query: Any, key: Any, value: Any, score_mod: Any, block_mask: Any, scale: Any
+    query: Any, key: Any, value: Any, score_mod: Any, block_mask: Any, scale: Any, wants_sums: bool
 ) -> Any:
     if block_mask is None:
-        return one_operator(query, key, value, score_mod, None, None, (), scale)
+        return one_operator(query, key, value, score_mod, None, None, (0, 0), scale, wants_sums)
     if block_mask.q_num_blocks is None:
         return None
     names = _BLOCKS if block_mask.full_kv_num_blocks is not None else _BLOCKS[:2]
@@ -301,7 +302,9 @@ def _by_operator(
     is_open = block_mask.mask_mod is torch.nn.attention.flex_attention.noop_mask
     mask_mod = None if is_open else block_mask.mask_mod
     size = tuple(block_mask.BLOCK_SIZE)
-    return one_operator(query, key, value, score_mod, mask_mod, blocks, size, scale)
+    return one_operator(
+        query, key, value, score_mod, mask_mod, blocks, size, scale, wants_sums
+    )
 
 
 def _from_all_scores(

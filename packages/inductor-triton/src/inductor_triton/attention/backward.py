@@ -1,11 +1,13 @@
-"""The backward kernels: the scores are computed again from the saved sums, once by tiles of keys
-for the gradients of key and value, and once by tiles of queries for that of query.
+"""The backward kernels: the scores are computed again from the saved sums, once by tiles of queries
+for the gradient of query, and once by tiles of keys for those of key and value.
+
+The first kernel stores ``delta`` for the second: the sums of the products of the result and its
+gradient, less the gradient of the saved sums.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
 import torch
@@ -16,52 +18,24 @@ from inductor_triton.spec import Config
 from .configurations import KEYS, QUERIES, configuration
 from .function_writer import M, N, FunctionWriter
 from .problem import Problem
-from .running import Call, Kernels, with_dense_rows
+from .running import Call, Kernels, laid_out
 from .tile_writer import DK, DQ, DV, GRAD, KEY, LOG2E, OUT, QUERY, VALUE, TileWriter
-
-DELTA = Config(x=16, y=64, num_warps=4)
-
-
-class _Delta(TileWriter):
-    """Sums of the products of the result and its gradient, less the gradient of the saved sums."""
-
-    name = "attention_delta"
-    order = M + N
-    operands = (OUT, GRAD)
-    written = ()
-
-    def __init__(self, problem: Problem, config: Config, with_sums: bool) -> None:
-        self.with_sums = with_sums
-        sums = (("grad_sums", "in"),) if with_sums else ()
-        self.vectors = (*sums, ("delta", "out"))
-        super().__init__(problem, config)
-
-    def write(self) -> KernelSource:
-        self.start("heads")
-        for item in self.operands:
-            self.base(item)
-        self.line(f"acc = {self.load(OUT)}.to(tl.float32) * {self.load(GRAD)}.to(tl.float32)")
-        self.line("total = tl.reduce(acc, 1, combine_sum)[:, None]")
-        masks = [] if M in self.whole.unmasked else ["mask=mmask"]
-        if self.with_sums:
-            self.line(f"total -= tl.load({', '.join([self.vector('grad_sums'), *masks])})")
-        self.line(f"tl.store({', '.join([self.vector('delta'), 'total', *masks])})")
-        return self.source(symbol("batches") * symbol("heads"))
 
 
 class _Gradient(TileWriter):
     """What both kernels do with a tile of scores."""
 
-    vectors = (("sums", "in"), ("delta", "in"))
-
     def rows_of_queries(self) -> None:
-        """Writes the saved numbers of the tile's queries."""
+        """Writes the saved sums of the tile's queries."""
         masks = "" if M in self.whole.unmasked else ", mask=mmask, other=float('inf')"
         self.line(f"sums_row = tl.load({self.vector('sums')}{masks}) * {LOG2E!r}")
         # nothing is visible to such a query, so its weights are 0
         self.line("sums_row = tl.where(sums_row == -float('inf'), float('inf'), sums_row)")
-        masks = "" if M in self.whole.unmasked else ", mask=mmask, other=0.0"
-        self.line(f"delta_row = tl.load({self.vector('delta')}{masks})")
+
+    def masked(self, *arguments: str, zero: bool = False) -> str:
+        """Arguments of an access to one number per query."""
+        mask = [] if M in self.whole.unmasked else ["mask=mmask"]
+        return ", ".join([*arguments, *mask, *(["other=0.0"] if zero and mask else [])])
 
     def weights(self, functions: dict[str, FunctionWriter], partial: bool) -> str | None:
         """Writes ``weights`` from ``products``; returns the mask's text."""
@@ -90,6 +64,7 @@ class _Keys(_Gradient):
     name = "attention_keys"
     order = N + M
     operands = (QUERY, KEY, VALUE, GRAD, DK, DV)
+    vectors = (("sums", "in"), ("delta", "in"))
     written = ("dk", "dv")
 
     def write(self) -> KernelSource:
@@ -118,6 +93,8 @@ class _Keys(_Gradient):
 
     def _tile_of_queries(self, functions: dict[str, FunctionWriter], partial: bool) -> None:
         self.rows_of_queries()
+        delta = self.masked(self.vector("delta"), zero=True)
+        self.line(f"delta_row = tl.load({delta})")
         self.line(f"query_tile = {self.load(QUERY)}")
         self.line(f"products = {self.dot('key_tile', 'tl.trans(query_tile)')}")
         visible = self.weights(functions, partial)
@@ -133,8 +110,14 @@ class _Queries(_Gradient):
 
     name = "attention_queries"
     order = M + N
-    operands = (QUERY, KEY, VALUE, GRAD, DQ)
+    operands = (QUERY, KEY, VALUE, GRAD, OUT, DQ)
     written = ("dq",)
+
+    def __init__(self, problem: Problem, with_sums: bool, config: Config) -> None:
+        self.with_sums = with_sums
+        sums = (("grad_sums", "in"),) if with_sums else ()
+        self.vectors = (("sums", "in"), ("delta", "out"), *sums)
+        super().__init__(problem, config)
 
     def write(self) -> KernelSource:
         self.start("heads")
@@ -145,11 +128,19 @@ class _Queries(_Gradient):
         for item in (KEY, VALUE):
             self.describe(item)
         self.rows_of_queries()
+        self._delta()
         self.line("dq = tl.full([MBLOCK, DBLOCK], 0.0, tl.float32)")
         functions = self.functions("score", "score_gradient", "mask")
         self.loops(lambda partial: self._tile_of_keys(functions, partial))
         self.store(DQ, f"dq * {self.problem.scale!r}")
         return self.source(symbol("batches") * symbol("heads"))
+
+    def _delta(self) -> None:
+        products = f"{self.load(OUT)}.to(tl.float32) * grad_tile.to(tl.float32)"
+        self.line(f"delta_row = tl.reduce({products}, 1, combine_sum)[:, None]")
+        if self.with_sums:
+            self.line(f"delta_row -= tl.load({self.masked(self.vector('grad_sums'), zero=True)})")
+        self.line(f"tl.store({self.masked(self.vector('delta'), 'delta_row')})")
 
     def _tile_of_keys(self, functions: dict[str, FunctionWriter], partial: bool) -> None:
         self.line(f"key_tile = {self.load(KEY)}")
@@ -161,19 +152,16 @@ class _Queries(_Gradient):
         self.line(f"dq = {self.dot(self.narrowed('slope'), 'key_tile', 'dq')}")
 
 
-def generate_delta(problem: Problem, with_sums: bool, config: Config) -> KernelSource:
-    """The Triton source of the kernel before the other two."""
-    return _Delta(problem, config, with_sums).write()
-
-
 def generate_keys(problem: Problem, config: Config) -> KernelSource:
     """The Triton source of the gradients of key and value."""
     return _Keys(problem, config).write()
 
 
-def generate_queries(problem: Problem, config: Config) -> KernelSource:
-    """The Triton source of the gradient of query."""
-    return _Queries(problem, config).write()
+def generate_queries(problem: Problem, with_sums: bool, config: Config) -> KernelSource:
+    """The Triton source of the gradient of query, and of ``delta``; ``with_sums``: the saved sums
+    have a gradient.
+    """
+    return _Queries(problem, with_sums, config).write()
 
 
 def gradients(
@@ -185,28 +173,20 @@ def gradients(
     the output and of the saved sums, the output, and the sums.
     """
     grad, grad_sums, out, sums = saved
-    grad, out, sums = with_dense_rows(grad), with_dense_rows(out), sums.contiguous()
-    problem, captured = call.problem, call.captured
-    delta = torch.empty_like(sums)
-    vectors = [] if grad_sums is None else [grad_sums.contiguous()]
-    # this kernel is that of all functions and masks
-    plain = replace(problem, functions="", blocks=None, has_full=False, captured=(), scale=1.0, engine=False)
-    kernels.launch(
-        ("delta", plain, len(vectors)), partial(generate_delta, plain, bool(vectors)), DELTA,
-        [out, grad, *vectors, delta],
-        replace(call, problem=plain, captured=()).sizes([out, grad], ()),
-    )  # fmt: skip
+    grad, out, sums = laid_out(grad), laid_out(out), sums.contiguous()
+    problem, captured, delta = call.problem, call.captured, torch.empty_like(sums)
+    by_query, by_key = call.blocks[: call.lists], call.blocks[call.lists :]
     dq, dk, dv = results
     operands = (call.query, call.key, call.value, grad)
-    by_key, by_query = call.blocks[call.lists :], call.blocks[: call.lists]
-    steps = (
-        (KEYS, generate_keys, (dk, dv), by_key),
-        (QUERIES, generate_queries, (dq,), by_query),
-    )
-    for name, generate, written, lists in steps:
-        config = configuration(name, problem)
-        kernels.launch(
-            (name, problem), partial(generate, problem), config,
-            [*operands, *written, sums, delta, *lists, *captured],
-            call.sizes([*operands, *written], lists),
-        )  # fmt: skip
+    more = [] if grad_sums is None else [grad_sums.contiguous()]
+    kernels.launch(
+        (QUERIES, problem, len(more)), partial(generate_queries, problem, bool(more)),
+        configuration(QUERIES, problem),
+        [*operands, out, dq, sums, delta, *more, *by_query, *captured],
+        call.sizes([*operands, out, dq], by_query),
+    )  # fmt: skip
+    kernels.launch(
+        (KEYS, problem), partial(generate_keys, problem), configuration(KEYS, problem),
+        [*operands, dk, dv, sums, delta, *by_key, *captured],
+        call.sizes([*operands, dk, dv], by_key),
+    )  # fmt: skip

@@ -11,7 +11,7 @@ import torch
 from .backward import gradients
 from .configurations import FORWARD, configuration
 from .forward import generate_forward
-from .running import Call, Kernels, build_on_device, prepare
+from .running import Call, Kernels, Result, build_on_device, prepare
 
 _LIBRARY = torch.library.Library("bytecode_dynamo", "IMPL")
 ON_DEVICE = Kernels(build_on_device)
@@ -45,10 +45,10 @@ def attend(
     call = prepare(query, key, value, *others)
     if isinstance(call, str):
         return _dense("attention", query, key, value, *others)
-    out = result_like(query, value)
+    out = Result(result_like(query, value))
     sums = query.new_empty(query.shape[:-1], dtype=torch.float32)
-    run_forward(call, kernels, out, sums)
-    return out, sums
+    run_forward(call, kernels, out.memory, sums)
+    return out.finish(), sums
 
 
 def attend_backward(
@@ -61,9 +61,9 @@ def attend_backward(
     if isinstance(call, str):
         operands = (grad, grad_sums, query, key, value, out, sums)
         return _dense("attention_backward", *operands, *others)
-    found = tuple(torch.empty_like(x) for x in (query, key, value))
-    gradients(call, kernels, (grad, grad_sums, out, sums), found)
-    return found
+    results = [Result(torch.empty_like(x)) for x in (query, key, value)]
+    gradients(call, kernels, (grad, grad_sums, out, sums), [each.memory for each in results])
+    return tuple(each.finish() for each in results)
 
 
 def _dense(name: str, *args: Any) -> Any:

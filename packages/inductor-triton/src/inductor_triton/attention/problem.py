@@ -32,8 +32,7 @@ class Problem:
         whole_columns: the same of keys.
         is_grouped: whether several query heads share a key head.
         exact: float32 products have all bits.
-        engine: whether the copy engine can read the operands: Hopper, and rows at multiples of
-            16 bytes.
+        engine: whether the device has a copy engine.
     """
 
     functions: str

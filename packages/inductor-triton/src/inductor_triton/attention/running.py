@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from loopir import ArtifactStore, BuildError, KernelSource
 
 from inductor_triton.launching.grid import program_counter
@@ -17,7 +18,7 @@ from inductor_triton.toolchain import load_interpreter
 from .configurations import smaller
 from .problem import Problem, refusal
 
-LARGEST_TILE, ALIGNMENT = 128, 16
+LARGEST_TILE, ROW, ALIGNMENT = 128, 16, 16
 HOPPER = (9, 0)
 DESCRIPTORS = 2 * 128
 """Bytes of each program's tensor descriptors."""
@@ -64,35 +65,27 @@ class Call:
 
 def prepare(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
-    captured: Sequence[torch.Tensor], blocks: Sequence[torch.Tensor], block_size: Sequence[int],
-    functions: str, scale: float,
+    captured: Sequence[torch.Tensor], blocks: Sequence[torch.Tensor], query_block: int,
+    key_block: int, functions: str, scale: float,
 ) -> Call | str:  # fmt: skip
     """The call; or why the kernels don't take it."""
-    tensors = tuple(with_dense_rows(x) for x in (query, key, value))
+    query, key, value = (laid_out(x) for x in (query, key, value))
     problem = Problem(
         functions, query.dtype, query.shape[-1], value.shape[-1], float(scale),
-        (block_size[0], block_size[1]) if blocks else None, len(blocks) == 8,
+        (query_block, key_block) if blocks else None, len(blocks) == 8,
         tuple((x.dtype, tuple(None if n != 1 else 1 for n in x.shape)) for x in captured),
         query.shape[2] % LARGEST_TILE == 0, key.shape[2] % LARGEST_TILE == 0,
         query.shape[1] != key.shape[1],
         not torch.backends.cuda.matmul.allow_tf32,
-        all(map(engine_reads, tensors)),
+        not query.is_cuda or torch.cuda.get_device_capability(query.device) >= HOPPER,
     )  # fmt: skip
-    is_empty = not all(x.numel() for x in tensors)
+    is_empty = not all(x.numel() for x in (query, key, value))
     reason = "nothing to compute" if is_empty else refusal(problem)
     reason = reason or _mask_refusal(query, blocks)
     if reason:
         return reason
     dense = tuple(x.contiguous() for x in blocks)
-    return Call(*tensors, tuple(x.contiguous() for x in captured), dense, problem)
-
-
-def engine_reads(tensor: torch.Tensor) -> bool:
-    """Whether the copy engine can read tiles of a tensor."""
-    if tensor.is_cuda and torch.cuda.get_device_capability(tensor.device) < HOPPER:
-        return False
-    steps = [step * tensor.element_size() for step in tensor.stride()[:-1]]
-    return not any(number % ALIGNMENT for number in (tensor.data_ptr(), *steps))
+    return Call(query, key, value, tuple(x.contiguous() for x in captured), dense, problem)
 
 
 def _mask_refusal(query: torch.Tensor, blocks: Sequence[torch.Tensor]) -> str:
@@ -103,9 +96,37 @@ def _mask_refusal(query: torch.Tensor, blocks: Sequence[torch.Tensor]) -> str:
     return "" if fits and alike and is_int else "a block mask of another batch, heads or dtype"
 
 
-def with_dense_rows(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor, copied unless the elements of a row are neighbours."""
-    return tensor if tensor.stride(-1) == 1 or tensor.shape[-1] == 1 else tensor.contiguous()
+def fits(tensor: torch.Tensor) -> bool:
+    """Whether kernels can access a tensor: rows of a multiple of ROW elements, which are
+    neighbours, at multiples of ALIGNMENT bytes.
+    """
+    steps = [step * tensor.element_size() for step in tensor.stride()[:-1]]
+    return (
+        tensor.stride(-1) == 1
+        and tensor.shape[-1] % ROW == 0
+        and not any(number % ALIGNMENT for number in (tensor.data_ptr(), *steps))
+    )
+
+
+def laid_out(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or a copy that fits; zeros follow the elements of a row."""
+    if fits(tensor):
+        return tensor
+    return F.pad(tensor, (0, -tensor.shape[-1] % ROW)).clone(memory_format=torch.contiguous_format)
+
+
+class Result:
+    """Memory for a result: ``target``, or if kernels can't access that, a copy."""
+
+    def __init__(self, target: torch.Tensor) -> None:
+        self.target = target
+        self.memory = target if fits(target) else laid_out(target)
+
+    def finish(self) -> torch.Tensor:
+        """The target, once ``memory`` is written."""
+        if self.memory is not self.target:
+            self.target.copy_(self.memory[..., : self.target.shape[-1]])
+        return self.target
 
 
 def build_on_device(source: KernelSource) -> Callable[..., None]:
