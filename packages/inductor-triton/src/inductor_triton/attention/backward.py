@@ -25,12 +25,15 @@ from .tile_writer import DK, DQ, DV, GRAD, KEY, LOG2E, OUT, QUERY, VALUE, TileWr
 class _Gradient(TileWriter):
     """What both kernels do with a tile of scores."""
 
-    def rows_of_queries(self) -> None:
-        """Writes the saved sums of the tile's queries."""
+    def load_sums(self) -> None:
+        """Writes the load of the saved sums of the tile's queries."""
         masks = "" if M in self.whole.unmasked else ", mask=mmask, other=float('inf')"
-        self.line(f"sums_row = tl.load({self.vector('sums')}{masks}) * {LOG2E!r}")
-        # nothing is visible to such a query, so its weights are 0
-        self.line("sums_row = tl.where(sums_row == -float('inf'), float('inf'), sums_row)")
+        self.line(f"sums_row = tl.load({self.vector('sums')}{masks})")
+
+    def scale_sums(self) -> None:
+        """Writes ``sums_row`` in base 2. Queries that see nothing get weights of 0."""
+        hidden = "tl.where(sums_row == -float('inf'), float('inf'), sums_row)"
+        self.line(f"sums_row = {hidden if self.can_hide else 'sums_row'} * {LOG2E!r}")
 
     def masked(self, *arguments: str, zero: bool = False) -> str:
         """Arguments of an access to one number per query."""
@@ -92,11 +95,12 @@ class _Keys(_Gradient):
         return self.source(symbol("batches") * FloorDiv(symbol("heads"), symbol("groups")))
 
     def _tile_of_queries(self, functions: dict[str, FunctionWriter], partial: bool) -> None:
-        self.rows_of_queries()
+        self.load_sums()
         delta = self.masked(self.vector("delta"), zero=True)
         self.line(f"delta_row = tl.load({delta})")
         self.line(f"query_tile = {self.load(QUERY)}")
         self.line(f"products = {self.dot('key_tile', 'tl.trans(query_tile)')}")
+        self.scale_sums()  # after the product, which hides the time of the load
         visible = self.weights(functions, partial)
         self.line(f"grad_tile = {self.load(GRAD)}")
         self.line(f"dv = {self.dot(self.narrowed('weights'), 'grad_tile', 'dv')}")
@@ -127,7 +131,8 @@ class _Queries(_Gradient):
         self.line(f"grad_tile = {self.load(GRAD)}")
         for item in (KEY, VALUE):
             self.describe(item)
-        self.rows_of_queries()
+        self.load_sums()
+        self.scale_sums()
         self._delta()
         self.line("dq = tl.full([MBLOCK, DBLOCK], 0.0, tl.float32)")
         functions = self.functions("score", "score_gradient", "mask")

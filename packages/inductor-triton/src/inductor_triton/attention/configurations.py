@@ -17,21 +17,26 @@ _HALF: dict[str, tuple[tuple[int, Config], ...]] = {
     FORWARD: (
         (64, Config(x=128, y=64, num_warps=4, num_stages=2)),
         (128, Config(x=64, y=64, num_warps=4, num_stages=3)),
-        (256, Config(x=32, y=64, num_warps=4, num_stages=2)),
+        (256, Config(x=64, y=128, num_warps=8, num_stages=2)),
     ),
     KEYS: (
         (64, Config(x=64, y=128, num_warps=4, num_stages=2)),
         (128, Config(x=64, y=64, num_warps=4, num_stages=2)),
-        (256, Config(x=32, y=64, num_warps=4, num_stages=1)),
+        (256, Config(x=32, y=64, num_warps=4, num_stages=2)),
     ),
     QUERIES: (
         (64, Config(x=64, y=64, num_warps=4, num_stages=2)),
         (128, Config(x=64, y=64, num_warps=4, num_stages=2)),
-        (256, Config(x=32, y=64, num_warps=4, num_stages=1)),
+        (256, Config(x=64, y=64, num_warps=4, num_stages=2)),
     ),
 }
 """Measured on an H200."""
-_ENGINE = {(FORWARD, 128): Config(x=64, y=128, num_warps=4, num_stages=2, tma=True)}
+_ENGINE = {
+    (FORWARD, 128): Config(x=64, y=128, num_warps=4, num_stages=2, tma=True),
+    (FORWARD, 256): Config(x=64, y=128, num_warps=8, num_stages=2, tma=True),
+    (KEYS, 256): Config(x=64, y=64, num_warps=8, num_stages=2, tma=True),
+    (QUERIES, 256): Config(x=64, y=64, num_warps=4, num_stages=2, tma=True),
+}
 """Where the copy engine is faster."""
 _SINGLE: dict[str, tuple[tuple[int, Config], ...]] = {
     name: (

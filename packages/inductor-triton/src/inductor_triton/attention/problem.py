@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import torch
 from loopir.element_functions import ElementFunction, lower_functions
+
+from .function_rules import simplify
 
 SMALLEST, WIDEST = 16, 256
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
@@ -33,6 +35,7 @@ class Problem:
         is_grouped: whether several query heads share a key head.
         exact: float32 products have all bits.
         engine: whether the device has a copy engine.
+        is_short: whether all lengths and captured tensors are below 2**24.
     """
 
     functions: str
@@ -48,11 +51,16 @@ class Problem:
     is_grouped: bool
     exact: bool = True
     engine: bool = False
+    is_short: bool = False
 
     @property
     def lowered(self) -> Mapping[str, ElementFunction]:
         """The functions by name."""
-        return lowered(self.functions)
+        is_half = self.dtype is not torch.float32
+        return {
+            name: replace(function, body=simplify(function.body, is_half, self.is_short))
+            for name, function in lowered(self.functions).items()
+        }
 
 
 def refusal(problem: Problem) -> str:
