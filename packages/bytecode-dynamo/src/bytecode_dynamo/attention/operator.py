@@ -85,7 +85,7 @@ def attend_backward(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
     """The gradients of query, key and value from a matrix of all scores."""
     products, scores, mask = _scores(query, key, captured, functions, scale)
-    (batch, heads, length, _), kv_heads = query.shape, key.shape[1]
+    (batch, heads, *_), kv_heads = query.shape, key.shape[1]
     groups = heads // kv_heads
     finite = torch.where(sums.isneginf(), math.inf, sums)
     weights = torch.exp(scores - finite[..., None])
@@ -116,7 +116,9 @@ def _attend_meta(query: Any, key: Any, value: Any, *others: Any) -> Any:
     return result_like(query, value), sums
 
 
-def _backward_meta(grad: Any, grad_sums: Any, query: Any, key: Any, value: Any, *others: Any) -> Any:
+def _backward_meta(
+    grad: Any, grad_sums: Any, query: Any, key: Any, value: Any, *others: Any
+) -> Any:
     return torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)
 
 

@@ -7,6 +7,7 @@ tensors that broadcast, or those of a tile.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -152,11 +153,8 @@ def _trace(
 
     def like(value: torch.Tensor) -> torch.Tensor:
         sizes = [1 if _is(size, 1) else env.create_symbol(HINT) for size in value.shape]
-        strides: list[Any] = []
-        for size in reversed(sizes):
-            strides.insert(0, 1 if not strides else strides[0] * last)
-            last = size
-        return fakes.empty(tuple(sizes), tuple(strides), dtype=value.dtype, device=CPU)
+        strides = tuple(math.prod(sizes[dim + 1 :]) for dim in range(len(sizes)))
+        return fakes.empty(tuple(sizes), strides, dtype=value.dtype, device=CPU)
 
     with torch.enable_grad():
         grad = recorder.add_input("grad", element(torch.float32), True) if gradient else None

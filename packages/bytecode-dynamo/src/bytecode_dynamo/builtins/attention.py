@@ -9,6 +9,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from symshapes import FakeTensor
+from symshapes.text.functions import format_functions
+from symshapes.text.values import Unwritable
 
 from bytecode_dynamo.attention.operator import ATTENTION
 from bytecode_dynamo.attention.tracing import ELEMENT, Refused, trace_function, trace_gradient
@@ -22,9 +25,6 @@ from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.variables.constant import ConstantVariable
 from bytecode_dynamo.variables.sequence import new_tuple
 from bytecode_dynamo.variables.tensor import TensorVariable
-from symshapes import FakeTensor
-from symshapes.text.functions import format_functions
-from symshapes.text.values import Unwritable
 
 from . import graph_calls
 from .subgraph import Subgraph, capture_subgraph, without_effects

@@ -299,12 +299,11 @@ def _by_operator(
     names = _BLOCKS if block_mask.full_kv_num_blocks is not None else _BLOCKS[:2]
     blocks = [getattr(block_mask, name) for name in names]
     blocks += [getattr(block_mask, name.replace("kv", "q")) for name in names]
-    is_open = block_mask.mask_mod is torch.nn.attention.flex_attention.noop_mask
+    noop_mask = torch.nn.attention.flex_attention.noop_mask  # type: ignore[attr-defined]
+    is_open = block_mask.mask_mod is noop_mask
     mask_mod = None if is_open else block_mask.mask_mod
     size = tuple(block_mask.BLOCK_SIZE)
-    return one_operator(
-        query, key, value, score_mod, mask_mod, blocks, size, scale, wants_sums
-    )
+    return one_operator(query, key, value, score_mod, mask_mod, blocks, size, scale, wants_sums)
 
 
 def _from_all_scores(

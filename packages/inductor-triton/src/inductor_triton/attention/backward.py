@@ -16,7 +16,7 @@ from loopir import FloorDiv, KernelSource, symbol
 from inductor_triton.spec import Config
 
 from .configurations import KEYS, QUERIES, configuration
-from .function_writer import M, N, FunctionWriter
+from .function_writer import FunctionWriter, M, N
 from .problem import Problem
 from .running import Call, Kernels, laid_out
 from .tile_writer import DK, DQ, DV, GRAD, KEY, LOG2E, OUT, QUERY, VALUE, TileWriter

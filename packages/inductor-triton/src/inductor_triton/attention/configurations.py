@@ -51,9 +51,7 @@ _SINGLE: dict[str, tuple[tuple[int, Config], ...]] = {
 def configuration(kernel: str, problem: Problem) -> Config:
     """The tile of a kernel, which divides the blocks of the block mask."""
     table = (_SINGLE if problem.dtype is torch.float32 else _HALF)[kernel]
-    depth, found = next(
-        entry for entry in table if max(problem.depth, problem.width) <= entry[0]
-    )
+    depth, found = next(entry for entry in table if max(problem.depth, problem.width) <= entry[0])
     if problem.engine and problem.dtype is not torch.float32:
         found = _ENGINE.get((kernel, depth), found)
     if problem.blocks is None:

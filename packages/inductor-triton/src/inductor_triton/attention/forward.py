@@ -65,9 +65,7 @@ class _Forward(TileWriter):
         self.line("valid = total != 0.0")
         self.line("acc = acc / tl.where(valid, total, 1.0)[:, None]")
         self.store(OUT, "acc")
-        self.line(
-            f"top = tl.where(valid, (top + tl.log2(total)) * {math.log(2)!r}, -float('inf'))"
-        )
+        self.line(f"top = tl.where(valid, (top + tl.log2(total)) * {math.log(2)!r}, -float('inf'))")
         mask = "" if M in self.whole.unmasked else ", mask=mmask"
         self.line(f"tl.store({self.vector('sums')}, top[:, None]{mask})")
 

@@ -10,7 +10,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import torch
-from loopir import Body, Call, Instruction, Operand, Value, apply_rules, call, remove_dead, rule
+from loopir import (
+    Body,
+    Call,
+    Instruction,
+    Operand,
+    Rule,
+    Value,
+    apply_rules,
+    call,
+    remove_dead,
+    rule,
+)
 
 EXACT = 1 << 24
 """Up to this, each integer is a float32."""
@@ -48,9 +59,7 @@ def product_of_inverse(
 
 
 @rule("cast(sub(x, y))")
-def float_distance(
-    facts: FunctionFacts, step: Instruction, x: Operand, y: Operand
-) -> Call | None:
+def float_distance(facts: FunctionFacts, step: Instruction, x: Operand, y: Operand) -> Call | None:
     """A distance of positions as a float: the positions are converted, once per row and column,
     because a conversion takes as long as an exponential.
     """
@@ -59,7 +68,7 @@ def float_distance(
     return call("sub", call("cast", x), call("cast", y))
 
 
-def _after_cast(op: str) -> object:
+def _after_cast(op: str) -> Rule:
     @rule(f"cast({op}(x))")
     def converted_first(facts: FunctionFacts, step: Instruction, x: Operand) -> Call | None:
         """The operation on floats, if that leaves a distance to be converted."""

@@ -50,7 +50,10 @@ class Call:
         """The integer arguments: lengths, strides of ``tensors``, the shape of the lists, sizes of
         captured tensors.
         """
-        (batch, heads, length, _), groups = self.query.shape, self.query.shape[1] // self.key.shape[1]
+        (batch, heads, length, _), groups = (
+            self.query.shape,
+            self.query.shape[1] // self.key.shape[1],
+        )
         found = [batch, heads, groups, length, self.key.shape[2]]
         for tensor in tensors:
             found += tensor.stride()[:3]

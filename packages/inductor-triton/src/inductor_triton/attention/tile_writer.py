@@ -86,10 +86,10 @@ class TileWriter:
 
     def __init__(self, problem: Problem, config: Config) -> None:
         self.problem, self.config = problem, config
-        self.blocks = {M: config.y, N: config.x}
+        self.blocks: dict[str, int] = {M: config.y, N: config.x}
         self.inner = self.order[1]
         listed = LISTS if problem.has_full else LISTS[:2]
-        self.lists = listed if problem.blocks is not None else ()
+        self.lists: tuple[str, ...] = listed if problem.blocks is not None else ()
         kernel = argument_kernel(self.name, self._buffers(), self.sizes())
         tiling = tile_tiling(self.order, self.blocks, config)
         limits = self._limits()
@@ -213,7 +213,9 @@ class TileWriter:
         axis, (size, _) = item.rows, self.columns(item.columns)
         shape = f"[{axis}_length, {size}], [{item.strides[2]}.to(tl.int64), 1]"
         block = f"[{axis.upper()}BLOCK, {item.columns.upper()}BLOCK]"
-        self.line(f"{item.name}_rows = tl.make_tensor_descriptor({item.name}_base, {shape}, {block})")
+        self.line(
+            f"{item.name}_rows = tl.make_tensor_descriptor({item.name}_base, {shape}, {block})"
+        )
         self.described.add(item.name)
 
     def load(self, item: Operand) -> str:
@@ -285,10 +287,12 @@ class TileWriter:
         inner = self.inner
         upper = inner.upper()
         if self.problem.blocks is None:
-            self.line(f"for step in tl.range(0, ({inner}_length + {upper}BLOCK - 1) // {upper}BLOCK):")
+            self.line(
+                f"for step in tl.range(0, ({inner}_length + {upper}BLOCK - 1) // {upper}BLOCK):"
+            )
             self._tile(f"step * {upper}BLOCK", lambda: body(True))
             return
-        sizes = dict(zip((M, N), self.problem.blocks))
+        sizes: dict[str, int] = dict(zip((M, N), self.problem.blocks))
         own_size, inner_size = sizes[self.order[0]], sizes[inner]
         steps = inner_size // self.blocks[inner]
         self.line(
