@@ -260,6 +260,13 @@ def flex_attention(
             f"Expect query and key/value to have the same number of heads but got {heads} and "
             f"{key.size(1)}"
         )
+    if block_mask is not None:
+        lengths = query.size(-2), key.size(-2)
+        if max(block_mask.BLOCK_SIZE) < _NO_BLOCKS and block_mask.seq_lengths != lengths:
+            raise ValueError(
+                f"block_mask was created for block_mask.shape={block_mask.shape} but got "
+                f"q_len={lengths[0]} and kv_len={lengths[1]}."
+            )
     scale = query.size(-1) ** -0.5 if scale is None else scale
     wants_highest = return_aux is not None and return_aux.max_scores
     found = None
@@ -286,6 +293,8 @@ def one_operator(
     return None
 
 
+_NO_BLOCKS = 1 << 30
+"""The size of a block in masks that fit all lengths."""
 _BLOCKS = ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices")
 
 

@@ -86,15 +86,23 @@ def prepare(
     )  # fmt: skip
     is_empty = not all(x.numel() for x in (query, key, value))
     reason = "nothing to compute" if is_empty else refusal(problem)
-    reason = reason or _mask_refusal(query, blocks)
+    reason = reason or _mask_refusal(problem, query, key, blocks)
     if reason:
         return reason
     dense = tuple(x.contiguous() for x in blocks)
     return Call(query, key, value, tuple(x.contiguous() for x in captured), dense, problem)
 
 
-def _mask_refusal(query: torch.Tensor, blocks: Sequence[torch.Tensor]) -> str:
-    batch, heads = query.shape[:2]
+def _mask_refusal(
+    problem: Problem, query: torch.Tensor, key: torch.Tensor, blocks: Sequence[torch.Tensor]
+) -> str:
+    if problem.blocks is None:
+        return ""
+    batch, heads, length, _ = query.shape
+    counts = blocks[0], blocks[len(blocks) // 2]
+    covered = [x.shape[-1] * size for x, size in zip(counts, problem.blocks)]
+    if covered[0] < length or covered[1] < key.shape[2]:
+        return "a block mask of shorter lengths"
     fits = all(x.shape[0] in (1, batch) and x.shape[1] in (1, heads) for x in blocks)
     alike = len({tuple(x.shape[:2]) for x in blocks}) <= 1
     is_int = all(x.dtype is torch.int32 for x in blocks)
