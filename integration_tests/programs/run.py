@@ -94,7 +94,7 @@ class Looking(torch.overrides.TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         for operand in torch.utils._pytree.tree_leaves((args, kwargs)):
             if isinstance(operand, torch.Tensor) and not operand.is_inference():
-                operand.grad_fn
+                operand.grad_fn  # noqa: B018
         return func(*args, **(kwargs or {}))
 
 

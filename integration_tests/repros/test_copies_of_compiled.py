@@ -158,7 +158,7 @@ def test_functions_and_backends_die() -> None:
         return x + 1
 
     for _ in range(20):
-        made = lambda graph, inputs: graph.forward
+        made = lambda graph, inputs: graph.forward  # noqa: E731
         torchstrata.compile(local, backend=made)(X)
     dead = weakref.ref(local)
     del local, made

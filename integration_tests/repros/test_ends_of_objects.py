@@ -55,7 +55,7 @@ def deleted() -> None:
 
 def overwritten() -> None:
     f = Noticed("a")
-    f = Noticed("b")
+    f = Noticed("b")  # noqa: F841
     LOG.append(2)
 
 

@@ -94,7 +94,7 @@ def test_the_loss_of_a_step_that_goes_backward():
 
 @pytest.mark.parametrize("shape", [(), (4,), (4, 3)])
 def test_tangents_that_are_negated_lazily(shape):
-    call = lambda x: ((x * 3).sin(), x.exp())
+    call = lambda x: ((x * 3).sin(), x.exp())  # noqa: E731
     compiled, x, tangent = (
         torchstrata.compile(call, fullgraph=True),
         torch.randn(shape).requires_grad_(),

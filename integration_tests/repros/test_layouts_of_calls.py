@@ -43,7 +43,7 @@ def test_constants_made_by_window_functions(tmp_path) -> None:
 def test_windows_added_up_that_repeat_themselves(tmp_path) -> None:
     window = torch.hann_window(8)
     spectrum = torch.stft(torch.randn(2, 16), 8, 2, return_complex=True, window=window)
-    invert = lambda s, w: torch.istft(s, 8, 2, window=w)
+    invert = lambda s, w: torch.istft(s, 8, 2, window=w)  # noqa: E731
     (result,) = compiled(invert, (spectrum, window), tmp_path)(spectrum, window)
     torch.testing.assert_close(result, invert(spectrum, window))
 

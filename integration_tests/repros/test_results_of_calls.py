@@ -18,8 +18,8 @@ def _strict(monkeypatch):
 @pytest.mark.parametrize(
     "text",
     [
-        lambda x: "%s" % x,
-        lambda x: "%r, %d" % (x, 3),
+        lambda x: "%s" % x,  # noqa: UP031
+        lambda x: "%r, %d" % (x, 3),  # noqa: UP031
         lambda x: x.__format__(""),
         torch.Tensor.__repr__,
     ],

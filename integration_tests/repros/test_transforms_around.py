@@ -50,7 +50,7 @@ def test_vmap_of_backward():
     results = []
     for call in _both(lambda x: x.sin() * x):
         y = call(x)
-        pull = lambda v: grad(y, x, v, retain_graph=True)[0]
+        pull = lambda v: grad(y, x, v, retain_graph=True)[0]  # noqa: E731
         results.append(
             (
                 torch.vmap(torch.vmap(pull))(tangents),

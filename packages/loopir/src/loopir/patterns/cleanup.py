@@ -128,7 +128,8 @@ def _values_alone(node: fx.Node) -> fx.Node | None:
     *options, with_vectors = arguments_of(node)[:3]
     values = _VALUES[name_of(node)]
     reads = [user for user in node.users if user.target is operator.getitem]
-    if not with_vectors or len(reads) < len(node.users) or {r.args[1] for r in reads} - {values}:
+    is_alone = len(reads) == len(node.users) and all(read.args[1] == values for read in reads)
+    if not with_vectors or not is_alone:
         return None
     found = [TensorMeta.from_tensor(value) for value in node.meta["val"]]
     metas = tuple(

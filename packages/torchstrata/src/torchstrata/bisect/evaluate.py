@@ -62,7 +62,7 @@ def run_graph(
             value: Any = operator.attrgetter(str(node.target))(gm)
             env[node] = widened(value) if wide else value
         else:
-            env[node] = _call(node, *map(lookup, (node.args, node.kwargs)), wide)
+            env[node] = _call(node, lookup(node.args), lookup(node.kwargs), wide)
         if on_node is not None:
             on_node(node, env[node])
     raise ValueError("the graph has no output")

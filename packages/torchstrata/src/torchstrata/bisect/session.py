@@ -97,7 +97,7 @@ class Session:
         if isinstance(compiled, type):
             return compiled
         if isinstance(compiled, torch.nn.Module):
-            call = compiled._bytecode_dynamo_call
+            call: Any = compiled._bytecode_dynamo_call
             object.__setattr__(compiled, "_bytecode_dynamo_call", self._noted(call, compiled))
             return compiled
         return functools.wraps(compiled)(self._noted(compiled, None))
