@@ -324,6 +324,7 @@ def nightly(session: nox.Session) -> None:
     if not session.posargs:
         swaps = ("-m", "integration_tests.seams.matrix", "--check", "docs/swap_matrix.md")
         run_shared(session, "python", *swaps)
+        run_shared(session, "python", "-m", "integration_tests.bisect", "--check")
     for python in OTHER_PYTHONS:
         session.notify(f"smoke-{python}", posargs=[CAPTURE, "integration_tests/api/test_smoke.py"])
     session.notify("matrix")

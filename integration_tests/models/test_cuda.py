@@ -21,7 +21,7 @@ pytestmark = [
 def fresh_compiler():
     torch.manual_seed(0)
     torchstrata.reset()
-    with torchstrata.config.patch(fallback="error", verify=True):
+    with torchstrata.config.patch(fallback="error", verify="contracts"):
         yield
 
 

@@ -24,7 +24,7 @@ def fresh_compiler():
     torch.manual_seed(0)
     torchstrata.reset()
     inductor_triton.counters.clear()
-    with torchstrata.config.patch(fallback="error", verify=True):
+    with torchstrata.config.patch(fallback="error", verify="contracts"):
         yield
 
 

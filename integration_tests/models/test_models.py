@@ -38,7 +38,7 @@ CASES = [
 def fresh_compiler():
     torch.manual_seed(0)
     torchstrata.reset()
-    with torchstrata.config.patch(fallback="error", verify=True):
+    with torchstrata.config.patch(fallback="error", verify="contracts"):
         yield
 
 

@@ -15,7 +15,7 @@ from integration_tests.rule import train_step
 @pytest.fixture(autouse=True)
 def fresh_compiler():
     torchstrata.reset()
-    with torchstrata.config.patch(fallback="error", verify=True):
+    with torchstrata.config.patch(fallback="error", verify="contracts"):
         yield
 
 

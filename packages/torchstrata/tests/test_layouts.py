@@ -68,7 +68,7 @@ def test_values_gradients_and_strides(everywhere):
     other, x = copy.deepcopy(net), torch.randn(4, 3, 16, 16, requires_grad=True)
     y = x.detach().clone().requires_grad_()
     found, expected = (
-        torchstrata.compile(net, options={"verify": True, "fallback": "error"})(x),
+        torchstrata.compile(net, options={"verify": "contracts", "fallback": "error"})(x),
         other(y),
     )
     for a, b in zip(found, expected):
@@ -98,7 +98,7 @@ def test_sequences_of_places(everywhere):
         return F.layer_norm(y + 1, (8,)) + y
 
     x = torch.randn(2, 3, 12, 12)
-    compiled = torchstrata.compile(tokens, options={"verify": True})
+    compiled = torchstrata.compile(tokens, options={"verify": "contracts"})
     torch.testing.assert_close(compiled(x), tokens(x), rtol=1e-4, atol=1e-4, check_stride=True)
     rows = [meta_of(node) for node in everywhere[0].graph.nodes if name_of(node) == "add"]
     assert [meta.strides for meta in rows[:2]] == [(288, 8, 1)] * 2

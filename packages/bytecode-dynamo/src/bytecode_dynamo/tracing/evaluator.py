@@ -33,7 +33,7 @@ QUIET = frozenset(
 )  # fmt: skip
 
 UNCOUNTED = QUIET - {Op.BUILD_TUPLE, Op.BUILD_LIST, Op.BUILD_SLICE}
-"""Instructions that are no decisions of a search: a break there goes to the snapshot before."""
+"""No decisions of a search: a break there goes back to the snapshot before."""
 
 
 @dataclass(slots=True)
