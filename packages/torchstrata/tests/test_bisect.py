@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inductor_cpp.kernels.elementwise as elementwise
+import loopir
 import pytest
 import torch
 import torchstrata
@@ -55,6 +56,20 @@ def test_a_repaired_stage_no_longer_differs(tmp_path, monkeypatch) -> None:
     torchstrata.reset()
     assert torchstrata.replay(found.repro) == ""
     assert main(["replay", str(found.repro)]) == 0
+
+
+def test_a_pass_of_the_caller_is_named(tmp_path) -> None:
+    def twice(graph: torch.fx.GraphModule) -> None:
+        for node in graph.graph.nodes:
+            if str(node.target) == "prims.neg":
+                node.replace_all_uses_with(node.args[0])
+
+    wrong = loopir.GraphPass("lose-signs", "prims", twice)
+    compiled = torchstrata.compile(negated, passes=[wrong])
+    x = torch.ones(3)
+    found = torchstrata.bisect(lambda: torch.allclose(compiled(x), negated(x)), tmp_path)
+    assert (found.layer, found.stage, found.nodes) == ("pattern", "passes", ("prims.neg",))
+    assert "lose-signs" in found.decision
 
 
 def test_a_check_that_holds_has_nothing_to_find(tmp_path) -> None:

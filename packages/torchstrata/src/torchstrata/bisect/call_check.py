@@ -14,7 +14,7 @@ from torchstrata.context import Context
 from .captured import Calls, compile_eagerly, run_step
 from .cuts import Part
 from .evaluate import fresh
-from .forms import STAGES, Stage, compare, decompose, reference, rewrite, seeded
+from .forms import STAGES, Stage, compare, decompose, reference, rewrite, seeded, with_passes
 
 Progress = Callable[[Context, Stage, Part], None]
 
@@ -82,6 +82,9 @@ def check_functional(ctx: Context, part: Part, progress: Progress) -> WrongStage
             wrong = _check(ctx, stage, part, progress) if stage.source == "prims" else None
             if wrong is not None:
                 return wrong
+            part = (
+                Part(with_passes(ctx, part.graph), part.inputs) if stage.name == "passes" else part
+            )
         return _check(ctx, STAGES["blocks"], functional, progress)
 
 

@@ -1,9 +1,9 @@
 """The stages that are compared: each makes a form from the one before, and both forms can be run.
 
 ``functional`` goes from a captured graph (C1) to functional graphs (C2), forward and backward;
-``patterns`` and ``prims`` from a functional graph; ``lowering``, ``loops``, ``kernels`` and
-``host`` from a prim graph (C3): without and with fusion by the evaluator, by built kernels, and by
-the host program.
+``patterns`` and ``prims`` from a functional graph; ``passes`` (the caller's), ``lowering``,
+``loops``, ``kernels`` and ``host`` from a prim graph (C3): without and with fusion by the
+evaluator, by built kernels, and by the host program.
 """
 
 from __future__ import annotations
@@ -84,6 +84,20 @@ def _prims(ctx: Context, graph: GraphModule) -> Run:
     return lambda inputs: primops.evaluate(made, inputs)
 
 
+def _passes(ctx: Context, graph: GraphModule) -> Run:
+    made = with_passes(ctx, graph)
+    return lambda inputs: primops.evaluate(made, inputs)
+
+
+def with_passes(ctx: Context, graph: GraphModule) -> GraphModule:
+    """A prim graph after the caller's passes; ``graph`` is left as it is."""
+    graph = copy_graph(graph)
+    for each in ctx.pipeline.passes:
+        if each.level == "prims" and may("pattern", str(each)):
+            graph = each(graph)
+    return graph
+
+
 def _lowering(ctx: Context, graph: GraphModule) -> Run:
     lowered = loopir.lower(copy_graph(graph), ctx.pipeline.options)
     return partial(loopir.evaluate_lowered, lowered)
@@ -92,7 +106,11 @@ def _lowering(ctx: Context, graph: GraphModule) -> Run:
 def schedule(ctx: Context, graph: GraphModule) -> loopir.Program:
     """The program of a prim graph, as compiled."""
     options = ctx.pipeline.options
-    return loopir.schedule(loopir.lower(copy_graph(graph), options), options, ctx.codegens)
+    program = loopir.schedule(loopir.lower(copy_graph(graph), options), options, ctx.codegens)
+    for each in ctx.pipeline.passes:
+        if each.level == "loops" and may("fusion", str(each)):
+            program = each(program)
+    return program
 
 
 def _loops(ctx: Context, graph: GraphModule) -> Run:
@@ -164,6 +182,7 @@ STAGES: dict[str, Stage] = {
         Stage("functional", ("functionalisation", "pattern", "partition"), "captured", _functional),
         Stage("patterns", ("pattern",), "functional", _patterns),
         Stage("prims", ("decomposition",), "functional", _prims),
+        Stage("passes", ("pattern",), "prims", _passes),
         Stage("lowering", ("lowering",), "prims", _lowering),
         Stage("loops", ("fusion",), "prims", _loops, "lowering"),
         Stage("kernels", ("code generation",), "prims", _kernels, "loops"),
