@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import operator
+
+import bytecode_dynamo.builtins.operators as operators
 import inductor_cpp.kernels.elementwise as elementwise
 import loopir
 import pytest
@@ -149,3 +152,32 @@ def test_functions_are_written_with_what_they_read() -> None:
     lock = object()
     with pytest.raises(NotAlone):
         function_text(lambda x: (x, lock))
+
+
+def test_a_capture_ends_at_the_instruction(monkeypatch, tmp_path) -> None:
+    right = operators.call_torch
+
+    def swapped(ctx, function, args, *rest):
+        is_wrong = function is operator.isub
+        return right(ctx, operator.sub if is_wrong else function, args, *rest)
+
+    monkeypatch.setattr(operators, "call_torch", swapped)
+
+    def check() -> bool:
+        compiled = torchstrata.compile(changed)
+        return torch.equal(compiled(torch.ones(3)), changed(torch.ones(3)))
+
+    found = torchstrata.bisect(check, tmp_path)
+    assert (found.layer, found.nodes) == ("capture", ("BINARY_OP",))
+    assert "test_bisect.py" in found.decision
+    assert found.repro is not None
+    assert " -= " in found.repro.read_text()
+    assert "differ" in torchstrata.replay(found.repro, "capture")
+    torchstrata.reset()
+
+
+def changed(x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    z = y
+    z -= 1
+    return y.exp()

@@ -40,11 +40,16 @@ def keep_call(
 
 
 def replay_capture(repro: Repro) -> str:
-    """How the captured function differs from Python; empty if it doesn't."""
+    """How the captured function differs from Python; empty if it doesn't. Raises UsageError for one
+    that returns what can't be compared.
+    """
     function = load_function(repro.text, dict(repro.constants))
     values = [value for _, value in repro.inputs]
     given, same = fresh(values), fresh(values)
-    expected = [*pytree.tree_leaves(function(*given)), *given]
+    returned = pytree.tree_leaves(function(*given))
+    if not all(x is None or isinstance(x, (torch.Tensor, int, float)) for x in returned):
+        raise UsageError("the function of this repro returns more than tensors and numbers")
+    expected = [*returned, *given]
     bytecode_dynamo.reset()
     captured = bytecode_dynamo.optimize("eager", on_error="error")(function)
     try:
