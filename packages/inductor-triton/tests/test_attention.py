@@ -17,7 +17,7 @@ from inductor_triton.attention.forward import generate_forward
 from inductor_triton.attention.operator import attend, attend_backward
 from inductor_triton.attention.problem import Problem, refusal
 from inductor_triton.attention.running import Kernels, Result, build_in_interpreter, laid_out
-from inductor_triton.launching.compile import compile_ptx
+from inductor_triton.launching.compile import compile_ptx, compile_variant, example_variant
 
 E = "[1, 1, 1, 1]"
 PLACES = ", ".join(f"{name}: i32{E}" for name in "bhqk")
@@ -109,8 +109,8 @@ def test_kernels_compile(kernel, capability, depth):
 def test_positions_become_floats_once_per_row_and_column():
     text = generate_forward(problem(CAPPED), configuration(FORWARD, problem())).text
     before, _, loop = text.partition("for step in")
-    assert "m.to(tl.float32)" in before
-    assert "n.to(tl.float32)" in loop
+    assert "m | 1258291200" in before  # the bits of 2**23
+    assert "n | 1258291200" in loop
     assert "tanh16(" in loop
 
 
@@ -118,7 +118,53 @@ def test_functions_are_exact_where_operands_have_32_bits_or_positions_are_large(
     found = problem(CAPPED, dtype=torch.float32, is_short=False)
     text = generate_forward(found, configuration(FORWARD, found)).text
     assert "tanh32(" in text
-    assert "m.to(tl.float32)" not in text
+    assert "1258291200" not in text
+
+
+BIAS = f"""\
+s0 = Size(lower=2, hint=4)
+
+def score(score: f32{E}, {PLACES}, captured0: KIND[s0]):
+    sub: i32{E} = ops.aten.sub.Tensor(q, k)
+    index: KIND{E} = ops.aten.index.Tensor(captured0, [sub])
+    add: f32{E} = ops.aten.add.Tensor(score, index)
+    return (add,)
+"""
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float16, torch.int64])
+@pytest.mark.parametrize("length", [12, 40])
+def test_lookups_wrap_and_check_their_index(kernels, kind, length):
+    torch.manual_seed(0)
+    names = {torch.float32: "f32", torch.float16: "f16", torch.int64: "i64"}
+    query, key, value = (torch.randn(1, 2, length, 16) for _ in range(3))
+    table = torch.randn(20).mul(4).to(kind)
+    text = BIAS.replace("KIND", names[kind])
+    arguments = (query, key, value, [table], [], 0, 0, text, 0.25)
+    if length > 20:
+        with pytest.raises(IndexError):
+            attend(*arguments, kernels=kernels)
+        return
+    out, _ = attend(*arguments, kernels=kernels)
+    place = torch.arange(length)
+    scores = query @ key.transpose(-2, -1) * 0.25 + table[place[:, None] - place]
+    torch.testing.assert_close(out, scores.softmax(-1) @ value)
+
+
+def test_lookups_take_small_tiles():
+    found = problem(BIAS.replace("KIND", "f32"), captured=((torch.float32, (None,)),))
+    config = configuration(FORWARD, found)
+    assert (config.y, config.x) == (64, 64)
+    assert "load_element32(" in generate_forward(found, config).text
+
+
+def test_sizes_beyond_32_bits_are_a_variant():
+    pytest.importorskip("triton")
+    found = problem(CAPPED + CAUSAL, 128)
+    source = generate_forward(found, configuration(FORWARD, found))
+    usual = example_variant(source)
+    binary = compile_variant(source, replace(usual, wide=True), 90)
+    assert ".param .u64 attention_param_10" in binary.ptx
 
 
 def test_full_blocks_need_no_mask():

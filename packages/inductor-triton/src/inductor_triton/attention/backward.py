@@ -89,6 +89,7 @@ class _Keys(_Gradient):
             self.describe(item)
         functions = self.functions("score", "score_gradient", "mask")
         self.loops(lambda partial: self._tile_of_queries(functions, partial))
+        self.report()
         self.whole.indent = 1
         self.store(DK, f"dk * {self.problem.scale!r}")
         self.store(DV, "dv")
@@ -137,6 +138,7 @@ class _Queries(_Gradient):
         self.line("dq = tl.full([MBLOCK, DBLOCK], 0.0, tl.float32)")
         functions = self.functions("score", "score_gradient", "mask")
         self.loops(lambda partial: self._tile_of_keys(functions, partial))
+        self.report()
         self.store(DQ, f"dq * {self.problem.scale!r}")
         return self.source(symbol("batches") * symbol("heads"))
 

@@ -9,7 +9,7 @@ import torch
 
 from inductor_triton.spec import Config
 
-from .problem import SMALLEST, Problem
+from .problem import SMALLEST, WIDEST, Problem
 
 FORWARD, KEYS, QUERIES = "forward", "keys", "queries"
 """The kernels: the result; the gradients of key and value; the gradient of query."""
@@ -38,6 +38,12 @@ _ENGINE = {
     (QUERIES, 256): Config(x=64, y=64, num_warps=4, num_stages=2, tma=True),
 }
 """Where the copy engine is faster."""
+_SMALL = {
+    FORWARD: Config(x=64, y=64, num_warps=4, num_stages=3),
+    KEYS: Config(x=64, y=64, num_warps=4, num_stages=2),
+    QUERIES: Config(x=64, y=64, num_warps=4, num_stages=2),
+}
+"""For functions that need many registers: larger tiles would spill them."""
 _SINGLE: dict[str, tuple[tuple[int, Config], ...]] = {
     name: (
         (64, Config(x=32, y=64, num_warps=4, num_stages=2)),
@@ -52,12 +58,21 @@ def configuration(kernel: str, problem: Problem) -> Config:
     """The tile of a kernel, which divides the blocks of the block mask."""
     table = (_SINGLE if problem.dtype is torch.float32 else _HALF)[kernel]
     depth, found = next(entry for entry in table if max(problem.depth, problem.width) <= entry[0])
-    if problem.engine and problem.dtype is not torch.float32:
+    is_half = problem.dtype is not torch.float32
+    if is_half and depth < WIDEST and needs_registers(kernel, problem):
+        found = _SMALL[kernel]
+    elif problem.engine and is_half:
         found = _ENGINE.get((kernel, depth), found)
     if problem.blocks is None:
         return found
     rows, columns = (gcd(n, block) for n, block in zip(problem.blocks, (found.y, found.x)))
     return replace(found, x=columns, y=rows)
+
+
+def needs_registers(kernel: str, problem: Problem) -> bool:
+    """Whether the functions of a tile need many registers."""
+    work = problem.work
+    return "lookup" in work or (kernel == KEYS and "long" in work)
 
 
 def smaller(config: Config) -> Config | None:

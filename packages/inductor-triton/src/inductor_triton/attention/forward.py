@@ -42,6 +42,7 @@ class _Forward(TileWriter):
             self._add_tile()
 
         self.loops(tile)
+        self.report()
         self._finish()
         return self.source(symbol("batches") * symbol("heads"))
 

@@ -23,8 +23,12 @@ from loopir import (
     rule,
 )
 
-EXACT = 1 << 24
-"""Up to this, each integer is a float32."""
+from inductor_triton.kernels.tiling import LONG
+
+EXACT = 1 << 23
+"""Floats from here to twice this are neighbouring integers: their low bits count up from 0."""
+BITS = 0x4B000000
+"""EXACT as a float32."""
 POSITIONS = ("b", "h", "q", "k")
 
 
@@ -60,12 +64,19 @@ def product_of_inverse(
 
 @rule("cast(sub(x, y))")
 def float_distance(facts: FunctionFacts, step: Instruction, x: Operand, y: Operand) -> Call | None:
-    """A distance of positions as a float: the positions are converted, once per row and column,
-    because a conversion takes as long as an exponential.
-    """
+    """A distance of positions as a float: the positions are converted, once per row and column."""
     if step.dtype is not torch.float32 or not (facts.is_position(x) and facts.is_position(y)):
         return None
     return call("sub", call("cast", x), call("cast", y))
+
+
+@rule("cast(x)")
+def float_position(facts: FunctionFacts, step: Instruction, x: Operand) -> Call | None:
+    """A position as a float without a conversion, which takes as long as an exponential."""
+    if step.dtype is not torch.float32 or not facts.is_position(x):
+        return None
+    bits = call("or", x, call("constant", BITS, dtype=torch.int32), dtype=torch.int32)
+    return call("sub", call("bitcast", bits), call("constant", float(EXACT)))
 
 
 def _after_cast(op: str) -> Rule:
@@ -86,7 +97,10 @@ def low_bits(facts: FunctionFacts, step: Instruction, x: Operand, NUMBER: int) -
     return call("and", x, call("constant", NUMBER - 1))
 
 
-RULES = (fast_tanh, product_of_inverse, float_distance, *map(_after_cast, ("abs", "neg")), low_bits)
+RULES = (
+    fast_tanh, product_of_inverse, float_distance, float_position,
+    *map(_after_cast, ("abs", "neg")), low_bits,
+)  # fmt: skip
 
 
 def simplify(body: Body, is_half: bool, is_short: bool) -> Body:
@@ -103,6 +117,22 @@ def simplify(body: Body, is_half: bool, is_short: bool) -> Body:
         steps = narrow_indices(steps)
     (changed,) = remove_dead(apply_rules([steps], RULES, FunctionFacts(positions, is_half)))
     return Body(body.inner, changed)
+
+
+def work(body: Body) -> set[str]:
+    """What a function does for each score: ``"lookup"``, another element of a tensor; ``"long"``,
+    operations of many instructions.
+    """
+    read: dict[str, set[str]] = {}
+    found = set[str]()
+    for step in body.instructions:
+        names = {str(step.args[0])} if step.op == "load" else set[str]()
+        names = names.union(*(read.get(name, set()) for name in step.reads))
+        read[str(step.result)] = names
+        if names & {"score", "grad"} or {"q", "k"} <= names:
+            found |= {"lookup"} if step.op == "indirect" else set()
+            found |= {"long"} if step.op in (*LONG, "tanh16") else set()
+    return found
 
 
 _INTEGER = ("cast", "add", "where", "index_expr", "constant")

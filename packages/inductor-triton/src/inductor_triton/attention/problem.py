@@ -9,7 +9,7 @@ from functools import lru_cache
 import torch
 from loopir.element_functions import ElementFunction, lower_functions
 
-from .function_rules import simplify
+from .function_rules import simplify, work
 
 SMALLEST, WIDEST = 16, 256
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
@@ -61,6 +61,11 @@ class Problem:
             name: replace(function, body=simplify(function.body, is_half, self.is_short))
             for name, function in lowered(self.functions).items()
         }
+
+    @property
+    def work(self) -> set[str]:
+        """What the functions do for each score (``function_rules.work``)."""
+        return set[str]().union(*(work(function.body) for function in self.lowered.values()))
 
 
 def refusal(problem: Problem) -> str:

@@ -15,9 +15,10 @@ from inductor_triton.kernels.emitter import NOTHING, Emitter, Term
 from inductor_triton.kernels.heuristics import next_power_of_two
 from inductor_triton.kernels.kernel_plan import KernelPlan
 from inductor_triton.kernels.ops import TRITON_DTYPES
-from inductor_triton.spec import Config
+from inductor_triton.spec import ERRORS, Config
 
 from .function_writer import (
+    OUTSIDE,
     FunctionWriter,
     M,
     N,
@@ -36,7 +37,7 @@ LOCALS = (
     "kv_head", "pair", "tile", "tiles", "row", "count", "step", "block", "query_tile", "key_tile",
     "value_tile", "grad_tile", "products", "score", "logits", "weights", "slope", "top", "total",
     "base", "new", "keep", "acc", "sums_row", "delta_row", "dk", "dv", "dq", "group", "b", "h",
-    "delta", "visible", "valid", "MBLOCK", "NBLOCK", "DBLOCK", "EBLOCK",
+    "delta", "visible", "valid", "outside", "MBLOCK", "NBLOCK", "DBLOCK", "EBLOCK",
     *(
         f"{name}_{what}"
         for name in ("query", "key", "value", "out", "grad", "dq", "dk", "dv")
@@ -100,6 +101,7 @@ class TileWriter:
         self.whole.unmasked = frozenset(axis for axis, is_whole in whole_axes.items() if is_whole)
         self.line: Callable[[str], None] = self.whole.line
         self.described: set[str] = set()
+        self.checks = False
 
     # Arguments
 
@@ -166,7 +168,8 @@ class TileWriter:
         """Writes the program's tile: tiles of one head follow each other, longest loops first."""
         own, block = self.order[0], f"{self.order[0].upper()}BLOCK"
         self.line("program = tl.program_id(0)")
-        self.line(f"tiles = ({own}_length + {block} - 1) // {block}")
+        # lengths are below 2**31 also where strides are not
+        self.line(f"tiles = (({own}_length + {block} - 1) // {block}).to(tl.int32)")
         self.line("pair = program // tiles")
         order = "tiles - 1 - program % tiles" if own == M else "program % tiles"
         self.line(f"tile = {order}")
@@ -211,7 +214,7 @@ class TileWriter:
         if not self.config.tma:
             return
         axis, (size, _) = item.rows, self.columns(item.columns)
-        shape = f"[{axis}_length, {size}], [{item.strides[2]}.to(tl.int64), 1]"
+        shape = f"[{axis}_length.to(tl.int32), {size}], [{item.strides[2]}.to(tl.int64), 1]"
         block = f"[{axis.upper()}BLOCK, {item.columns.upper()}BLOCK]"
         self.line(
             f"{item.name}_rows = tl.make_tensor_descriptor({item.name}_base, {shape}, {block})"
@@ -268,7 +271,15 @@ class TileWriter:
         }
         for writer in made.values():
             writer.before_loop()
+        self.checks = any(writer.looks_up for writer in made.values())
+        if self.checks:
+            self.line(f"{OUTSIDE} = tl.full([{own.upper()}BLOCK], 0, tl.int32)")
         return made
+
+    def report(self) -> None:
+        """Writes, after the loops, whether an index was out of range."""
+        if self.checks:
+            self.line(f"tl.store({ERRORS} + {OUTSIDE} * 0, 1, mask={OUTSIDE} != 0)")
 
     def tile_term(self, text: str) -> Term:
         """A float32 value of each score."""
@@ -287,9 +298,8 @@ class TileWriter:
         inner = self.inner
         upper = inner.upper()
         if self.problem.blocks is None:
-            self.line(
-                f"for step in tl.range(0, ({inner}_length + {upper}BLOCK - 1) // {upper}BLOCK):"
-            )
+            self.line(f"count = (({inner}_length + {upper}BLOCK - 1) // {upper}BLOCK).to(tl.int32)")
+            self.line("for step in tl.range(0, count):")
             self._tile(f"step * {upper}BLOCK", lambda: body(True))
             return
         sizes: dict[str, int] = dict(zip((M, N), self.problem.blocks))

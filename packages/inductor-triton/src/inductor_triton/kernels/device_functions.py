@@ -228,6 +228,50 @@ def interleave(a, b):
     return tl.interleave(a, b)
 
 
+def load_element16(pointer, index, is_valid, is_inside, errors):
+    """Primitive; the element at ``pointer + index``, or zero bits. ``errors`` is set if the index
+    is inside of the tile and not valid. Triton loads it neither ahead of time nor in another
+    layout, which would take more time than a lookup that hits the cache.
+    """
+    bits = tl.inline_asm_elementwise(
+        "{ .reg .pred p, q; .reg .b32 one; setp.eq.b32 p, $2, 1; setp.eq.b32 q, $2, 0; "
+        "mov.b32 one, 1; mov.b16 $0, 0; @p ld.global.nc.b16 $0, [$1]; "
+        "@q st.global.b32 [$3], one; }",
+        "=h,l,r,l",
+        [
+            (pointer + index).to(tl.int64),
+            tl.where(is_inside, is_valid.to(tl.int32), 2),
+            errors.to(tl.int64),
+        ],
+        dtype=tl.int16,
+        is_pure=True,
+        pack=1,
+    )
+    return bits.to(pointer.dtype.element_ty, bitcast=True)
+
+
+def load_element32(pointer, index, is_valid, is_inside, errors):
+    """Primitive; the element at ``pointer + index``, or zero bits. ``errors`` is set if the index
+    is inside of the tile and not valid. Triton loads it neither ahead of time nor in another
+    layout, which would take more time than a lookup that hits the cache.
+    """
+    bits = tl.inline_asm_elementwise(
+        "{ .reg .pred p, q; .reg .b32 one; setp.eq.b32 p, $2, 1; setp.eq.b32 q, $2, 0; "
+        "mov.b32 one, 1; mov.b32 $0, 0; @p ld.global.nc.b32 $0, [$1]; "
+        "@q st.global.b32 [$3], one; }",
+        "=r,l,r,l",
+        [
+            (pointer + index).to(tl.int64),
+            tl.where(is_inside, is_valid.to(tl.int32), 2),
+            errors.to(tl.int64),
+        ],
+        dtype=tl.int32,
+        is_pure=True,
+        pack=1,
+    )
+    return bits.to(pointer.dtype.element_ty, bitcast=True)
+
+
 def wide_product(a, b):
     """Primitive; the low and the high word of the product of two words, in one instruction."""
     return tl.inline_asm_elementwise(

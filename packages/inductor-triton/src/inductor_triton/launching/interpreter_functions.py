@@ -41,6 +41,8 @@ def device_functions() -> dict[str, object]:
         "fma32": _fma32,
         "interleave": _interleave,
         "wide_product": _wide_product,
+        "load_element16": _load_element,
+        "load_element32": _load_element,
         "to_bfloat16": _to_bfloat16,
         "libdevice": SimpleNamespace(lgamma=_elementwise(_lgamma), **library),
     }
@@ -63,6 +65,21 @@ def _elementwise(function: Callable[..., Any]) -> Callable[..., Any]:
         return _tensor(data, max(operands, key=lambda operand: len(operand.shape)))
 
     return apply
+
+
+def _load_element(pointer: Any, index: Any, is_valid: Any, is_inside: Any, errors: Any) -> Any:
+    language, shape = load_part("language"), index.shape
+
+    def spread(flag: Any) -> Any:
+        is_tensor = hasattr(flag, "handle")
+        return (language.broadcast_to if is_tensor else _full)(flag, shape)
+
+    def _full(flag: bool, shape: Any) -> Any:
+        return language.full(shape, flag, language.int1)
+
+    valid, inside = spread(is_valid), spread(is_inside)
+    language.store(errors + index * 0, 1, mask=inside & (valid == 0))
+    return language.load(pointer + index, mask=inside & valid, other=0)
 
 
 def _interleave(a: Any, b: Any) -> Any:
