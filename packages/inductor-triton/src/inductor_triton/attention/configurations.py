@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from math import gcd
 
 import torch
@@ -54,6 +55,7 @@ _SINGLE: dict[str, tuple[tuple[int, Config], ...]] = {
 }
 
 
+@lru_cache(1024)
 def configuration(kernel: str, problem: Problem) -> Config:
     """The tile of a kernel, which divides the blocks of the block mask."""
     table = (_SINGLE if problem.dtype is torch.float32 else _HALF)[kernel]

@@ -172,8 +172,10 @@ class FunctionWriter:
             outside = " & ".join([f"({valid.text} == 0)", *emitter.masks(term.dims)])
             emitter.line(f"{OUTSIDE} |= tl.reduce(({outside}).to(tl.int32), 1, combine_any)")
         found = emitter.define(name, f"{term.text}{emitter.index_cast}", term.dims, torch.int64)
-        symbols = (s for expr in indices(emitter.plan.steps) for s in expr.free_symbols)
-        index = next((s for s in symbols if s.name == name), sympy.Symbol(name))  # type: ignore[attr-defined]
+        symbols: set[sympy.Symbol] = {
+            symbol for expr in indices(emitter.plan.steps) for symbol in expr.free_symbols
+        }  # type: ignore[assignment]
+        index = next((known for known in symbols if known.name == name), sympy.Symbol(name))
         emitter.symbols[index] = replace(found, valid=valid.text)
 
     @property

@@ -13,8 +13,15 @@ from .function_rules import simplify, work
 
 SMALLEST, WIDEST = 16, 256
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
-lowered = lru_cache(256)(lower_functions)
-"""The functions of a text by name."""
+
+
+@lru_cache(256)
+def simplified(text: str, is_half: bool, is_short: bool) -> Mapping[str, ElementFunction]:
+    """The functions of a text by name, with cheaper instructions (``simplify``)."""
+    return {
+        name: replace(function, body=simplify(function.body, is_half, is_short))
+        for name, function in lower_functions(text).items()
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +63,7 @@ class Problem:
     @property
     def lowered(self) -> Mapping[str, ElementFunction]:
         """The functions by name."""
-        is_half = self.dtype is not torch.float32
-        return {
-            name: replace(function, body=simplify(function.body, is_half, self.is_short))
-            for name, function in lowered(self.functions).items()
-        }
+        return simplified(self.functions, self.dtype is not torch.float32, self.is_short)
 
     @property
     def work(self) -> set[str]:

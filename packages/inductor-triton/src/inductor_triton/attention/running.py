@@ -82,7 +82,7 @@ def prepare(
         query.shape[1] != key.shape[1],
         not torch.backends.cuda.matmul.allow_tf32,
         not query.is_cuda or torch.cuda.get_device_capability(query.device) >= HOPPER,
-        max(query.shape[2], key.shape[2], *(x.numel() for x in captured)) < EXACT,
+        max(*query.shape[:3], key.shape[2], *(x.numel() for x in captured)) < EXACT,
     )  # fmt: skip
     is_empty = not all(x.numel() for x in (query, key, value))
     reason = "nothing to compute" if is_empty else refusal(problem)
