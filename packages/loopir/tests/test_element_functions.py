@@ -1,8 +1,7 @@
 """Functions of one element as bodies of kernels."""
 
 import pytest
-from loopir import LoweringError
-from loopir.element_functions import lower_functions
+from loopir import LoweringError, lower_functions
 
 HEAD = "score: f32[1, 1, 1, 1], q: i32[1, 1, 1, 1], k: i32[1, 1, 1, 1]"
 

@@ -103,6 +103,7 @@ if TYPE_CHECKING:
         TensorInput,
     )
     from .compile import STAGES, Pipeline, PipelineStage, compile_graph, run_stages
+    from .element_functions import ElementFunction, lower_functions
     from .entry_points import Installed, find_installed, installed
     from .errors import (
         BuildError,
@@ -141,7 +142,8 @@ __version__ = "0.2.0"
 __all__ = [
     "OPS", "PASSES", "REDUCTIONS", "STAGES", "ArtifactStore", "Body", "BufferSummary", "BuildError",
     "Call", "CallSummary",
-    "CodeGenerator", "Contraction", "Decision", "Domain", "DtypeRule", "ExtensionError",
+    "CodeGenerator", "Contraction", "Decision", "Domain", "DtypeRule", "ElementFunction",
+    "ExtensionError",
     "ExternCall",
     "ExternError", "FloorDiv", "FoundGenerator", "GeneratorError", "GeneratorWarning",
     "GraphPass", "HostProgram", "HostText", "Installed", "Instruction", "Interval", "Kernel",
@@ -169,6 +171,7 @@ __all__ = [
     "format_program", "format_schedule", "format_template", "freeze", "generate", "import_bundle",
     "installed",
     "installed_code_generators", "kernels_of", "keys_of", "lay_out_images", "lazy_names", "lower",
+    "lower_functions",
     "map_leaves", "map_steps", "matches", "note_miss", "optional_files", "package_versions",
     "parse_expr",
     "parse_kernel", "parse_kernels", "parse_pattern", "parse_program", "points_of",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import sympy
 import torch
 from loopir import Instruction, Kernel, KernelBuffer, Range, definitions, symbol
-from loopir.element_functions import ElementFunction
 
 from inductor_triton.kernels.emitter import NOTHING, Emitter, Term
 from inductor_triton.kernels.facts import Facts
@@ -17,6 +17,9 @@ from inductor_triton.kernels.instructions import emit_instruction
 from inductor_triton.kernels.kernel_plan import KernelPlan, select_parts
 from inductor_triton.kernels.tiling import Axis, Tiling
 from inductor_triton.spec import ERRORS, Config
+
+if TYPE_CHECKING:
+    from loopir import ElementFunction
 
 LATE = ("score", "grad")
 """The inputs that are computed from a tile."""

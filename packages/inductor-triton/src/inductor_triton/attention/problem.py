@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
+import loopir
 import torch
-from loopir.element_functions import ElementFunction, lower_functions
 
 from .function_rules import simplify, work
+
+if TYPE_CHECKING:
+    from loopir import ElementFunction
 
 SMALLEST, WIDEST = 16, 256
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
@@ -20,7 +24,7 @@ def simplified(text: str, is_half: bool, is_short: bool) -> Mapping[str, Element
     """The functions of a text by name, with cheaper instructions (``simplify``)."""
     return {
         name: replace(function, body=simplify(function.body, is_half, is_short))
-        for name, function in lower_functions(text).items()
+        for name, function in loopir.lower_functions(text).items()
     }
 
 
