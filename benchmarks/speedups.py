@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
 
-from benchmarks.cpu_page import DOCS, RESULTS, Row
+from benchmarks.cpu_page import DOCS, RESULTS, Row, field, table
 from benchmarks.measure import environment, save_rows
 from integration_tests.models import hf
 
@@ -97,13 +97,31 @@ processes ran at once, so ratios say more than times.
 """
 
 
+ABLATION = """\
+## What each optimisation is worth
+
+`OMP_NUM_THREADS=1 python -m benchmarks.ablation ... --save`: processor time of one thread, inference, the geometric mean of the
+speed-ups over eager on the CPU.
+"""
+
+
+def ablation() -> list[str]:
+    """The saved table: all on, and without each."""
+    path = RESULTS / "ablation.json"
+    if not path.exists():
+        return []
+    rows = json.loads(path.read_text())["rows"]
+    columns = ["mode", "dtype", "optimisations", "speed-up over eager", "loss", "models"]
+    return [ABLATION, *table(rows, {name: field(name) for name in columns}), ""]
+
+
 def page(by_device: dict[str, list[Row]]) -> str:
     """The page; the plots are beside it."""
     lines = [PAGE]
     for device, rows in by_device.items():
         lines += [f"## {device}", "", "| | |", "|---|---|", *summary(rows), ""]
         lines += [f"![distribution of speed-ups on {device}](speedups_{device}.svg)", ""]
-    return "\n".join(lines)
+    return "\n".join([*lines, *ablation()])
 
 
 def main() -> None:
