@@ -36,6 +36,8 @@ def printed_rows(path: Path, device: str) -> Iterator[Row]:
         for rival in RIVALS:
             if f"{rival} awaited" in row:
                 row[f"{rival} speed"] = row.pop(f"{rival} awaited")
+        if "their error" in row:
+            row["their error"] = row["their error"].partition("\n")[0]
         yield {"device": device, **row}
 
 
@@ -84,7 +86,8 @@ def draw(rows: Sequence[Row], device: str, path: Path) -> None:
              ylabel="programs with at least that, %")  # fmt: skip
     axes.set_xticks(ticks := [0.5, 1, 2, 4, 8, 16, 32], [f"{tick:g}" for tick in ticks])
     axes.legend(frameon=False, loc="lower left")
-    figure.savefig(path, metadata={"Date": None}, bbox_inches="tight")
+    nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    figure.savefig(path, metadata=nothing, bbox_inches="tight")
 
 
 PAGE = """\
