@@ -99,6 +99,7 @@ def test_counters_are_flat_and_reset() -> None:
         "recompiles",
         "generated_kernels",
         "extern_calls",
+        "cheaper_graphs",
         "fallbacks",
         "failed_graphs",
     ]

@@ -220,7 +220,7 @@ LOWERING = [
     _lowering("flip", "view", "lambda index: tuple(shape[d] - 1 - i if d in dims else i for d, i in enumerate(index)),",
         "lambda index: tuple(shape[d] - 1 - i if d not in dims else i for d, i in enumerate(index)),",
         "flip", "return (x + 1).sin().flip(0) * w"),
-    _lowering("products are sums", "reduction", 'node.target.name.removeprefix("cum")', '"sum"',
+    _lowering("cumulative products are sums", "reduction", 'node.target.name.removeprefix("cum")', '"sum"',
         "cumprod", "return x.cumprod(1) + w"),
     _lowering("two stages", "reduction", "position = outer_index[0] * chunk + inner_index[place]",
         "position = outer_index[0] + inner_index[place]", "split sum", "big = (torch.arange(131072).view(512, 256) * 0.01).sin()\nreturn (big * x.sum()).sum() + w"),
