@@ -10,6 +10,7 @@ usage: python tools/check_alone.py [PACKAGE...]
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import sysconfig
@@ -34,7 +35,11 @@ assert not loaded, f"{module}: importing it loads {', '.join(loaded)}"
 
 def run(python: Path | str, *arguments: str) -> None:
     subprocess.run(
-        [python, "-W", "ignore", *arguments], cwd=ROOT, check=True, stdout=subprocess.DEVNULL
+        [python, *arguments],
+        cwd=ROOT,
+        check=True,
+        stdout=subprocess.DEVNULL,
+        env=os.environ | {"PYTHONWARNINGS": "ignore"},  # what pages start is quiet, too
     )
 
 
