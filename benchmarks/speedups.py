@@ -103,8 +103,11 @@ processes ran at once, so ratios say more than times.
 ABLATION = """\
 ## What each optimisation is worth
 
-`OMP_NUM_THREADS=1 python -m benchmarks.ablation ... --save`: processor time of one thread, inference, the geometric mean of the
-speed-ups over eager on the CPU.
+Processor time of one thread on the CPU, inference; the geometric mean of the speed-ups over eager. The saved rows are those of
+
+`OMP_NUM_THREADS=1 python -m benchmarks.ablation --rounds 5 --save bert gpt2 llama t5 vit resnet18 convnext_tiny
+efficientnet_b0 swin_tiny mixer unet dlrm stencil hf-bert hf-gpt2 hf-t5 hf-bart hf-llama hf-qwen3 hf-gemma2 hf-whisper
+hf-deberta hf-swin hf-mamba hf-convnext hf-mixtral`
 """
 
 

@@ -45,17 +45,18 @@ class CompileClock:
         return self._spent + sum(now - start for start in self._running)
 
     def is_over(self) -> bool:
-        """Whether the budget is spent, which is logged and counted."""
-        if self.budget is None or self.seconds() < self.budget:
-            return False
+        """Whether the budget is spent."""
+        return self.budget is not None and self.seconds() >= self.budget
+
+    def note_cheaper(self) -> None:
+        """Counts a graph that is compiled with cheaper schedules; the first one is logged."""
         counters.compiler["cheaper_graphs"] += 1
         if not self._is_told:
             self._is_told = True
             log.warning(
                 "%g seconds of compilation are spent (option 'compile_seconds'): what is left is "
-                "compiled with cheaper schedules, %s", self.budget, "without " + ", ".join(CHEAPER),
+                "compiled without %s", self.budget, ", ".join(CHEAPER),
             )  # fmt: skip
-        return True
 
     @contextmanager
     def running(self, where: str) -> Iterator[None]:

@@ -57,6 +57,7 @@ class Context:
         """
         if not self.clock.is_over():
             return self
+        self.clock.note_cheaper()
         return replace(self, config=self.config.with_options(CHEAPER), is_cheaper=True)
 
     @property
