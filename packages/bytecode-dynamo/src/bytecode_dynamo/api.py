@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from bytecode_dynamo.capture.frame_capture import compile_frame
+from bytecode_dynamo.capture.callback import compile_frame
 from bytecode_dynamo.capture.policy import Backend, Captured, Policy
 from bytecode_dynamo.capture.roots import MODULE_CALL, captured_function, is_graphed
 from bytecode_dynamo.guards.records import GuardKind

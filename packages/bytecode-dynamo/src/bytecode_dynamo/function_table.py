@@ -47,6 +47,11 @@ class FunctionTable:
             method_key(function) if isinstance(function, types.MethodType) else id(function)
         ] = (function, rule)
 
+    @property
+    def has_overrides(self) -> bool:
+        """Whether a user chose any rule."""
+        return bool(self._overrides)
+
     def is_overridden(self, function: Any) -> bool:
         """Whether a user chose a rule."""
         return id(function) in self._overrides or (

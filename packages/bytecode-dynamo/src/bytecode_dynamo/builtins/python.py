@@ -16,6 +16,7 @@ import os
 import sys
 import threading
 import types
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from bytecode_dynamo.errors import GraphBreak, ObservedException
@@ -211,14 +212,20 @@ def hash_(ctx: Context, value: Value) -> Value:
         made = value.ask(ctx, "__hash__", [])
         return fold_call(ctx, hash, [made]) if isinstance(made, ConstantVariable) else made
     if isinstance(value, (UserObjectVariable, TensorVariable)):
-        return NumberOfVariable(hash, (value,))
+        return _number_of(ctx, hash, value)
+    ctx.evaluated.varies.append("a hash")
     return fold_call(ctx, hash, [value])
+
+
+def _number_of(ctx: Context, function: Callable[..., int], *values: Value) -> Value:
+    ctx.evaluated.varies.append(f"what {function.__name__} returns")
+    return NumberOfVariable(function, values)
 
 
 TENSOR_METHODS["__hash__"] = hash_
 evaluates_call(hash)(hash_)
-evaluates_call(id)(lambda ctx, value: NumberOfVariable(id, (value,)))
-evaluates_call(threading.get_ident)(lambda ctx: NumberOfVariable(threading.get_ident))
+evaluates_call(id)(lambda ctx, value: _number_of(ctx, id, value))
+evaluates_call(threading.get_ident)(lambda ctx: _number_of(ctx, threading.get_ident))
 
 
 @evaluates_each(print, input, open, builtins.breakpoint)

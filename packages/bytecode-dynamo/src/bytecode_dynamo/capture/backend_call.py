@@ -46,14 +46,18 @@ def call_backend(
     ]
     if changed:
         raise BackendCompilerFailed(name, f"wrote to its example inputs: {', '.join(changed)} (B2)")
-    return _checked(compiled, name, count)
+    return checked(compiled, name, count)
 
 
 def _version(value: Any) -> int | None:
     return value._version if isinstance(value, torch.Tensor) and not value.is_inference() else None
 
 
-def _checked(compiled: Callable[..., Any], name: str, count: int) -> Activated:
+def checked(compiled: Callable[..., Any], name: str, count: int) -> Activated:
+    """A compiled graph whose first call raises BackendCompilerFailed for outputs of another kind or
+    number.
+    """
+
     def first_call(*inputs: Any) -> Any:
         outputs = compiled(*inputs)
         if not isinstance(outputs, (tuple, list)):

@@ -39,13 +39,18 @@ class CompiledGraph:
     """The graph that generated code calls; a failure replaces it for later calls."""
 
     compiled: Activated
-    module: GraphModule
-    """The captured graph; its code is generated on first use."""
+    captured: Callable[[], GraphModule]
+    """Gives the captured graph; its code is generated on first use."""
     reports: tuple[Captured | Kept, ...] = ()
     plain: Callable[..., Any] | None = None
     """The backend that compiles without optimisations, until it has been tried (contract B9)."""
     failed: bool = False
     """Whether the captured graph runs as it is, operator by operator."""
+
+    @property
+    def module(self) -> GraphModule:
+        """The captured graph."""
+        return self.captured()
 
     def replace(self, error: BaseException) -> None:
         """Replace the compiled graph, which alone raises ``error``, from now on."""

@@ -9,7 +9,7 @@ from types import CodeType
 from typing import Any
 
 import torch
-from symshapes import deferred, quiet, unlocked
+from symshapes import quiet, unlocked
 from torch.fx import GraphModule
 
 from bytecode_dynamo.builtins.python_random import draws
@@ -17,7 +17,6 @@ from bytecode_dynamo.bytecode import (
     Analysis,
     Instruction,
     UnsupportedCode,
-    can_split,
     encode,
     replacement,
 )
@@ -40,27 +39,20 @@ from bytecode_dynamo.graph.verify import check_captured
 from bytecode_dynamo.guards.compiler import Loads
 from bytecode_dynamo.guards.global_state import GlobalState, state_masks
 from bytecode_dynamo.guards.guards import compile_guards
-from bytecode_dynamo.hook import policy as hook_policy
-from bytecode_dynamo.hook.compiling import compiling, uncollected
+from bytecode_dynamo.hook.compiling import compiling
 from bytecode_dynamo.hook.frame_hook import (
-    LOOK_AGAIN,
-    RUN_ONCE,
     SKIP,
-    STEP_ASIDE,
     Entry,
     FrameView,
     Region,
 )
 from bytecode_dynamo.hook.origins import without_entry_handler
-from bytecode_dynamo.hook.stance import current_stance
-from bytecode_dynamo.polyfills.control_flow import code_calling, polyfill_of
 from bytecode_dynamo.state.context import Context
 from bytecode_dynamo.state.dynamic_shapes import DynamicShapes, Seen
 from bytecode_dynamo.state.effects import describe_slot, holds_already
 from bytecode_dynamo.state.frame import GlobalNames, place_stack
 from bytecode_dynamo.state.protocol import wrap_value
 from bytecode_dynamo.state.requirements import require_distinct
-from bytecode_dynamo.trace import OTHER_COMPILER
 from bytecode_dynamo.tracing import calls  # noqa: F401 (implements the protocol)
 from bytecode_dynamo.tracing.evaluator import Broken, Restart, Returned, run_root
 from bytecode_dynamo.tracing.function_modes import (
@@ -80,87 +72,35 @@ from .backend_call import call_backend
 from .eager_frames import (
     failed,
     has_tensors,
-    limit_reached,
-    refuse,
-    run_inside,
-    surroundings,
     unsuitable,
 )
 from .exit_code import ExitCode
 from .failing_graphs import CompiledGraph
-from .first_call import is_first_call
 from .frame_code import FrameCode
 from .graph_code import graph_call, input_loader
-from .lifetimes import holds_watched
+from .kept_frames import FrameKeeper, FrameParts
 from .log import log_break, log_guards, log_recompile, logs_recompiles
-from .observing import FrameReport, observed
+from .observing import FrameReport
 from .policy import Captured, Kept, Policy
 from .recompilation import UNKNOWN, reason, where
 from .rerun_plan import plan_rerun
-from .roots import MODULE_CALLS, is_whole, note_root
-from .turns import turns
+from .roots import MODULE_CALLS, is_whole
 
 MOST_UNROLLED = 3
 """The most graphs of one code that may depend on where the iterator of its loop stands."""
 
 
-def compile_frame(region: Region, policy: Policy, view: FrameView) -> Any:
-    """The hook's callback: a cache entry for a frame, or what else to do with it."""
-    code = view.code
-    polyfill = polyfill_of(code)
-    if polyfill is not None:
-        return Entry(None, code_calling(polyfill))
-    if (
-        not hook_policy.is_captured_file(code.co_filename)
-        or not can_split(code)
-        or hook_policy.is_disabled(view.function)
-    ):
-        return STEP_ASIDE if code.co_filename.startswith(OTHER_COMPILER) else SKIP
-    note_root(policy, code)
-    stance = current_stance()
-    if stance == "eager_on_recompile" or holds_watched(view):
-        return RUN_ONCE
-    if stance == "eager_then_compile" and is_first_call(region, policy, view):
-        return RUN_ONCE
-    if around := surroundings(view):
-        return run_inside(policy, code, around)
-    if stance == "fail_on_recompile":
-        return refuse(region, policy, view)
-    return _capture_in_turn(region, policy, view)
-
-
-def _capture_in_turn(region: Region, policy: Policy, view: FrameView) -> Any:
-    """Capture unless another thread captures this code, which may give the entry wanted here."""
-    may_wait = True
-    while True:
-        with deferred(), turns.take(region, view.code, may_wait) as is_ours:
-            if is_ours and region.changes != view.changes and may_wait:
-                return LOOK_AGAIN
-            if is_ours and len(region.entries(view.code)) >= config.recompile_limit:
-                return limit_reached(policy, view)
-            if is_ours:
-                number = len(region.entries(view.code))
-                with uncollected, observed(view, number) as report:
-                    found = _capture(region, policy, view, report)
-                _store(region, view.code, found)
-                return found
-        may_wait = turns.wait(region, view.code)
-        if may_wait:
-            return LOOK_AGAIN
-
-
-def _store(region: Region, code: CodeType, found: Any) -> None:
-    """Store what a capture gave while other threads wait: the next one looks at the entries."""
-    if isinstance(found, Entry):
-        region.add(code, found)
-    elif found is SKIP:
-        region.skip(code)
-
-
-def _capture(region: Region, policy: Policy, view: FrameView, report: FrameReport | None) -> Any:
+def capture_frame(
+    region: Region,
+    policy: Policy,
+    view: FrameView,
+    report: FrameReport | None,
+    keeper: FrameKeeper | None,
+) -> Any:
+    """Captures a frame: a cache entry, or what else to do with it."""
     compilation = None
     try:
-        compilation = Compilation(region, policy, view, report)
+        compilation = Compilation(region, policy, view, report, keeper)
         with without(compilation.function_modes):
             return compilation.run()
     except (BackendCompilerFailed, UnsoundAssumption, LosesEffects) as error:
@@ -173,16 +113,22 @@ def _capture(region: Region, policy: Policy, view: FrameView, report: FrameRepor
     finally:
         if compilation is not None:
             compilation.ctx.close()
-    return _capture(region, policy, view, report)
+    return capture_frame(region, policy, view, report, keeper)
 
 
 class Compilation:
     """The capture of one frame."""
 
     def __init__(
-        self, region: Region, policy: Policy, view: FrameView, report: FrameReport | None = None
+        self,
+        region: Region,
+        policy: Policy,
+        view: FrameView,
+        report: FrameReport | None,
+        keeper: FrameKeeper | None,
     ) -> None:
         self.region = region
+        self.keeper = keeper
         self.report = report
         self.policy = policy
         self.view = view
@@ -223,10 +169,12 @@ class Compilation:
             self.ctx.modes.restore()
         try:
             if isinstance(outcome, Broken):
+                self._not_kept("a graph break")
                 return self._finish_broken(outcome)
             if not self.ctx.graph.calls:
+                self._not_kept("no graph")
                 return self._nothing_captured(outcome)
-            return self._entry(self._returning(outcome), True)
+            return self._kept(self._entry(self._returning(outcome), True))
         except GraphBreak as error:
             return self._unbuildable(error)
 
@@ -333,6 +281,8 @@ class Compilation:
             write()
         gen.emitter.return_value()
         body = [*self._graph(gen, None), *gen.instructions()]
+        if self.keeper is not None and self.keeper.parts is not None:
+            self.keeper.parts.body, self.keeper.parts.names = gen.instructions(), gen.locals
         return encode(replacement(without_entry_handler(code), body, gen.locals))
 
     def _exit_code(self, position: Any) -> ExitCode:
@@ -430,21 +380,24 @@ class Compilation:
         rerun = plan_rerun(ctx, self.frame.flat_code(), module, inputs, self.policy.on_error)
         counters.update(graphs=1, captured_calls=ctx.graph.calls)
         reports = self._report(module, stop)
+        keeper, backend = self.keeper, self.policy.backend
         compiled = call_backend(
-            self.policy.backend, self.policy.backend_name, module, [item.example for item in inputs]
+            backend if keeper is None or not keeper.is_open else keeper.slot.compile,
+            self.policy.backend_name,
+            module,
+            [item.example for item in inputs],
         )
-        rerun = replace(
-            rerun,
-            graph=CompiledGraph(
-                compiled, module, reports, getattr(self.policy.backend, "plain", None)
-            ),
-        )
+        plain = getattr(backend, "plain", None)
+        rerun = replace(rerun, graph=CompiledGraph(compiled, lambda: module, reports, plain))
         ctx.graph.release_examples()
         sources = [item.source for item in inputs]
         with within(self.function_modes):
             self.loads = input_loader(sources, self.view.code, self.scope)
         compiled = hidden_from(self.function_modes, compiled)
         place = self.frame.decoded.neutral, gen.emitter.position
+        if keeper is not None:
+            counts = ctx.graph.calls, len(outputs)
+            keeper.parts = FrameParts(sources, drawn, gen.emitter.position, rerun, *counts)
         return graph_call(*place, drawn, compiled, sources, self.loads, rerun)
 
     # -- entry -------------------------------------------------------------------------------------
@@ -466,6 +419,15 @@ class Compilation:
         entry = Entry(guard, code, continues)
         if self.report is not None:
             self.report.note_entry(entry, self.view, ctx.guards, shapes, self.scope)
+        return entry
+
+    def _not_kept(self, reason: str) -> None:
+        if self.keeper is not None:
+            self.keeper.refuse(self.ctx, reason)
+
+    def _kept(self, entry: Entry) -> Entry:
+        if self.keeper is not None:
+            self.keeper.keep(self.ctx, tuple(self.ctx.guards), self.ctx.shape_guards())
         return entry
 
     def _note(self, outcome: str, stop: BreakRecord) -> None:

@@ -62,7 +62,7 @@ def graph_call(
     """
     emitter = SourceEmitter(code, position)
     if rerun.keeps:
-        kept = [*(item.source for item in rerun.written), *rerun.drawn_from]
+        kept = [*rerun.written, *rerun.drawn_from]
         emitter.call_const(rerun.keep, [partial(_push, emitter, value) for value in kept])
         emitter.store_fast(KEPT)
     emitter.instructions.extend(drawn)

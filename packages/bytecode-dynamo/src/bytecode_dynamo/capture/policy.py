@@ -47,7 +47,7 @@ class Kept:
     """
 
     where: str
-    graph: weakref.ref[GraphModule] | None
+    graph: Callable[[], GraphModule | None] | None
     stop: BreakRecord | None
     seconds: float
     recompiled: str | None = None

@@ -31,7 +31,7 @@ from symshapes import is_of_handler
 from bytecode_dynamo.config import config
 from bytecode_dynamo.counters import counters
 from bytecode_dynamo.errors import ASSUMED, DynamoError
-from bytecode_dynamo.graph.builder import GraphInput
+from bytecode_dynamo.guards.source import Source
 from bytecode_dynamo.hook.frame_hook import Activated, Continuation
 
 from .failing_graphs import CompiledGraph
@@ -64,7 +64,7 @@ class Rerun:
     on_error: str | None
     generators: tuple[str, ...] = ()
     modes: bool = False
-    written: tuple[GraphInput, ...] = ()
+    written: tuple[Source, ...] = ()
     contents: bool = False
     """Whether the contents of written tensors are saved."""
     visible: bool = True

@@ -59,7 +59,7 @@ def plan_rerun(
         on_error,
         tuple(sorted(devices)) if restores_random else (),
         ctx.modes.entered,
-        tuple(written.values()) if sound else (),
+        tuple(item.source for item in written.values()) if sound else (),
         contents,
         visible,
         ctx.whole,

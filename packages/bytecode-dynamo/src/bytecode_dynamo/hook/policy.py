@@ -105,6 +105,11 @@ def is_captured_file(filename: str) -> bool:
     return not filename.startswith(_STDLIB)
 
 
+def is_own_file(filename: str) -> bool:
+    """Whether a file belongs to these packages."""
+    return filename.startswith(_OWN_ROOTS)
+
+
 def is_disabled(function: Any) -> bool:
     """Whether ``disable`` marked a function."""
     return bool(getattr(function, "__dict__", None)) and DISABLED in function.__dict__

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from types import CodeType
 from typing import Any
 
 import sympy
@@ -22,6 +24,19 @@ from .frame import Frame, GlobalNames, Snapshot, place_stack
 from .modes import Modes
 from .observed_mode import ObservedMode
 from .tracker import VariableTracker
+
+
+@dataclass(slots=True)
+class Evaluated:
+    """What an evaluation used, for other processes.
+
+    Attributes:
+        codes: by id the code of each function, with the name of its module.
+        varies: what is another one in each process, such as the hash of a text.
+    """
+
+    codes: dict[int, tuple[CodeType, str]] = field(default_factory=dict)
+    varies: list[str] = field(default_factory=list)
 
 
 class Context:
@@ -47,8 +62,7 @@ class Context:
         self.host_effects = host_effects
         """Whether the graph may set random generators, settings, memory or hooks."""
         self.frame: Frame | None = None
-        self.depth = 0
-        self.instructions = 0
+        self.depth = self.instructions = 0
         self.effects = Effects()
         self.guards = Guards()
         self.env = ShapeEnv(
@@ -82,6 +96,7 @@ class Context:
         """By the id of its placeholder: a class that the frame creates."""
         self.abandoned: list[Any] = []
         """Generators that the program dropped since the last were closed."""
+        self.evaluated = Evaluated()
         self.has_handlers = False
         """Whether a function that was evaluated may catch exceptions."""
         self.assumes = self.assumed = False

@@ -156,6 +156,8 @@ def _new_frame(
     ctx: Context, function: FunctionVariable, slots: dict[str, VariableTracker]
 ) -> Frame:
     """A frame of a function about to be inlined."""
+    home = str(function.globals.get("__name__"))
+    ctx.evaluated.codes.setdefault(id(function.code), (function.code, home))
     try:
         code = decoded(function.code)
     except UnsupportedCode as error:

@@ -42,6 +42,7 @@ class SetVariable(KeyedVariable, ContainerVariable):
         ctx.effects.write(self.key, members)
 
     def as_constant(self, ctx: Context) -> Any:
+        ctx.evaluated.varies.append("the order of a set")
         return self.key.cls(
             realize(ctx, item).as_constant(ctx) for item in self.members(ctx).values()
         )
@@ -65,6 +66,7 @@ class SetVariable(KeyedVariable, ContainerVariable):
         return hashed_as(ctx, "set element", item, members) in members
 
     def unpack(self, ctx: Context) -> list[VariableTracker]:
+        ctx.evaluated.varies.append("the order of a set")
         items = [realize(ctx, item) for item in self.members(ctx).values()]
         if len(items) > 1 and not self.key.exists:
             # The order of a set depends on hashes: ask a real one where that is possible; changing

@@ -1,0 +1,1 @@
+"""Entries of frames as data, for other processes."""
