@@ -95,6 +95,7 @@ def test_counters_are_flat_and_reset() -> None:
     torchstrata.compile(lambda x: x + 1)(torch.ones(2))
     kinds = [
         "graphs",
+        "kept_frames",
         "graph_breaks",
         "recompiles",
         "generated_kernels",

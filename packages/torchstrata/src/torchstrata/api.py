@@ -24,6 +24,8 @@ from .counters import counters
 from .errors import CompileError, FallbackWarning, UsageError
 from .extensions import Extensions, Tables, find_extensions
 from .generators import own_generators
+from .graph_cache import GraphCacheEntry
+from .kept_frames import KeptFrame, frame_slot
 from .stages import capture, compile_captured
 
 MODES: dict[str, dict[str, object]] = {
@@ -207,11 +209,26 @@ class Stack:
     def __call__(
         self, graph: torch.fx.GraphModule, example_inputs: list[Any]
     ) -> Callable[..., Any]:
+        return self.compile(graph, example_inputs)
+
+    @property
+    def frames(self) -> Callable[[Mapping[str, str]], KeptFrame | None] | None:
+        """Keeps entries of frames (contract B11)."""
+        return functools.partial(frame_slot, self) if self.settings.keep_frames else None
+
+    def compile(
+        self,
+        graph: torch.fx.GraphModule,
+        example_inputs: list[Any],
+        note: Callable[[GraphCacheEntry], None] | None = None,
+    ) -> Callable[..., Any]:
+        """Compiles a captured graph; ``note`` gets its place in the cache."""
         try:
             with deferred():
                 return compile_captured(
-                    self.settings, graph, example_inputs, self.extensions, clock=self.clock
-                )
+                    self.settings, graph, example_inputs, self.extensions,
+                    clock=self.clock, note=note,
+                )  # fmt: skip
         except CompileError as error:
             takes_floats = any(
                 isinstance(n.meta.get("val"), torch.SymFloat)

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import loopir
 
+from .refusals import refusals
+
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -72,7 +74,7 @@ def _prune(store: loopir.ArtifactStore, chosen: argparse.Namespace) -> str:
 
 def _explain(store: loopir.ArtifactStore, chosen: argparse.Namespace) -> str:
     if not chosen.keys:
-        return loopir.explain_last_miss(store)
+        return "\n".join([loopir.explain_last_miss(store), *refusals(store)])
     if len(chosen.keys) != 2:
         raise loopir.StoreError("explain takes two keys, or none for the last miss")
     return store.explain_miss(*chosen.keys)

@@ -70,6 +70,10 @@ class Config:
     """Bytes of moving inputs, and of results that callers keep, that a replay may copy; beyond it a
     program runs launch by launch.
     """
+    keep_frames: bool = True
+    """Keep what capture makes of a function in the cache, too: the next process checks it against
+    its own objects instead of capturing again.
+    """
     tune: bool = False
     """Choose configurations of CUDA kernels, and templates or the library for matrix products, by
     measuring them.
@@ -132,9 +136,11 @@ class Config:
                 setattr(self, name, value)
 
 
-_WITHOUT_EFFECT = ("cache_dir", "compile_seconds")
+_WITHOUT_EFFECT = ("cache_dir", "compile_seconds", "keep_frames")
 """Settings that a graph does not depend on; one compiled beyond the budget is not cached."""
-_OF_PROCESS = ("cache_dir", "compile_seconds", "dump", "fallback", "tuning_lock", "verify")
+_OF_PROCESS = (
+    *("cache_dir", "compile_seconds", "dump", "fallback", "keep_frames", "tuning_lock", "verify"),
+)
 _REFUSED = {
     "guard_filter_fn": "guards can't be left out: a graph would run where it is wrong, and "
     "checking all of them takes about a microsecond; ",

@@ -27,6 +27,7 @@ class Counters(Mapping[str, int]):
         capture, compiler = bytecode_dynamo.counters, self.compiler
         self._layers: dict[str, tuple[Mapping[str, int], ...]] = {
             "graphs": (capture,),
+            "kept_frames": (capture,),
             "graph_breaks": (capture,),
             "recompiles": (capture,),
             "generated_kernels": (compiler,),

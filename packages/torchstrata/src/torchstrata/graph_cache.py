@@ -80,7 +80,7 @@ class GraphCacheEntry:
             self.lines = [*map(str.rstrip, traces), *traces.values(), ""]
             text = loopir.describe_graph(graph, lambda node: numbers[_trace(node)])
             versions = loopir.package_versions("torchstrata", "aotgrad")
-            state = grad_enabled, _torch_state(), loopir.process_state()
+            state = grad_enabled, state_of_torch(), loopir.process_state()
             self.key = self.store.key(
                 "torchstrata.graph_cache",
                 settings=loopir.describe(tuple(self.settings)),
@@ -98,9 +98,9 @@ class GraphCacheEntry:
         self._env = loopir.environment_of(graph)
         self._assumed = 0 if self._env is None else len(self._env.guards)
         with counters.watching(self.store):
-            self.data = self._load()
+            self.data = self.load()
             if self.data is None and self._waits():
-                self.data = self._load()
+                self.data = self.load()
         self._note(self.key, self.data is not None)
         if self.data is None:
             loopir.note_miss(self.store, self.key, SUFFIX)
@@ -125,7 +125,8 @@ class GraphCacheEntry:
         """Lets other processes look for the entry."""
         self._held.close()
 
-    def _load(self) -> str | None:
+    def load(self) -> str | None:
+        """The data of the entry with its programs; None if something is missing."""
         path = self.store.get(self.key, SUFFIX)
         if path is None:
             return None
@@ -192,7 +193,7 @@ def _trace(node: torch.fx.Node) -> str:
     return str(node.meta.get("stack_trace") or "")
 
 
-def _torch_state() -> tuple[object, ...]:
+def state_of_torch() -> tuple[object, ...]:
     """State of torch that traces read, in addition to what programs depend on."""
     if _C._len_torch_function_stack() or _len_torch_dispatch_stack():
         raise loopir.Undescribed("modes")

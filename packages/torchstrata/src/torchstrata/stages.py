@@ -136,11 +136,13 @@ def compile_captured(
     extensions: Extensions,
     recorded: RecordedGraph | None = None,
     clock: CompileClock | None = None,
+    note: Callable[[GraphCacheEntry], None] | None = None,
 ) -> Callable[..., Sequence[object]]:
     """Compiles a captured graph (C1, or any FX graph of torch calls); host calls (C1.9) cut it into
     pieces. ``extensions``: what the caller chose. ``recorded`` keeps what is made of a graph for a
     file; one that is cut, or computes nothing, leaves it without calls. ``clock`` is that of the
-    callable which the graph belongs to.
+    callable which the graph belongs to. ``note`` is called with the cache entry of a graph in one
+    piece.
 
     Raises CompileError.
     """
@@ -155,7 +157,7 @@ def compile_captured(
     ctx = new_context(config, loopir.devices_of(graph), extensions, recorded, clock)
     if ctx.dump.is_wanted:
         ctx.dump.write("10-captured.py", bytecode_dynamo.format_captured(graph, strict=False))
-    compile = partial(_compile_whole, ctx, graph, example_inputs, pieces)
+    compile = partial(_compile_whole, ctx, graph, example_inputs, pieces, note)
     return active.compared(ctx, graph, compile)
 
 
@@ -164,6 +166,7 @@ def _compile_whole(
     graph: torch.fx.GraphModule,
     example_inputs: Sequence[object],
     pieces: Callable[[], Callable[..., Sequence[object]]],
+    note: Callable[[GraphCacheEntry], None] | None,
 ) -> Callable[..., Sequence[object]]:
     """Compiles a graph without host calls; in ``pieces`` where autograd needs that."""
     config, recorded = ctx.config, ctx.recorded
@@ -179,7 +182,10 @@ def _compile_whole(
     compiling = nullcontext() if ctx.trace is None else ctx.trace.compiling(graph)
     try:
         with ctx.clock.running(where), compiling:
-            return backend(graph, example_inputs)
+            compiled = backend(graph, example_inputs)
+        if note is not None and ctx.cache_entry is not None:
+            note(ctx.cache_entry)
+        return compiled
     except Exception as error:
         cause = error.__cause__ if isinstance(error, aotgrad.CompilerError) else error
         if isinstance(cause, (CompileError, UsageError, *MACHINE_ERRORS)):

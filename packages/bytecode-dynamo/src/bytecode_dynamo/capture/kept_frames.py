@@ -102,8 +102,19 @@ def frame_keeper(
     ):
         return None
     contents = Contents()
-    slot = frames(_names(policy, view, contents))
+    try:
+        slot = frames(_names(policy, view, contents))
+    except Exception as error:  # descriptions read objects of the program
+        _report(view, error)
+        return None
     return None if slot is None else FrameKeeper(slot, policy, view, contents)
+
+
+def _report(view: FrameView, error: Exception) -> None:
+    """A defect here costs a capture, never the call."""
+    if is_of_handler(error):
+        raise error
+    log.warning("%s is not kept: %s: %s", where(view.code), type(error).__name__, error)
 
 
 def _is_surrounded() -> bool:
@@ -200,7 +211,10 @@ class FrameKeeper:
             name, found = _named_function(code, module)
             if found is not None:
                 writer.names.named[name] = found
-        self._put({"refused": reason}, writer)
+        try:
+            self._put({"refused": reason}, writer)
+        except Exception as error:
+            _report(self.view, error)
         self.slot.close()
 
     def keep(self, ctx: Context, records: Sequence[GuardRecord], shapes: ShapeGuards) -> None:
@@ -209,11 +223,13 @@ class FrameKeeper:
             return
         try:
             frame, writer = self._written(ctx, self.parts, records, shapes)
+            self.is_open = False
+            self._put(frame, writer)
         except (_NotKept, Unwritable, UnicodeError) as error:
             self.refuse(ctx, str(error))
-            return
-        self.is_open = False
-        self._put(frame, writer)
+        except Exception as error:
+            self.is_open = False
+            _report(self.view, error)
         self.slot.close()
 
     def _put(self, frame: dict[str, Json], writer: TableWriter) -> None:
