@@ -45,8 +45,9 @@ def _tensor(value: torch.Tensor) -> str:
     if value.layout is not torch.strided or type(value) not in (torch.Tensor, torch.nn.Parameter):
         return f"{type(value).__qualname__} {value.dtype} {value.layout}"
     sizes = f"{tuple(value.shape)} {value.stride()}"
+    grad = (value.requires_grad, value.is_leaf, value.is_conj(), value.is_neg())
     marks = sorted(getattr(value, "__dict__", None) or ())
-    return f"{value.dtype} {value.device.type} {sizes} {value.requires_grad} {marks}"
+    return f"{value.dtype} {value.device.type} {sizes} {grad} {marks}"
 
 
 def _module(module: torch.nn.Module, contents: Contents) -> Iterator[str]:
