@@ -19,6 +19,8 @@ from aotgrad import (
     run_eager,
 )
 from aotgrad.graphs.mincut import sink_side
+from aotgrad.graphs.recorded_partition import RULE
+from symshapes.choices import Choices
 
 
 def partitions(f, *inputs):
@@ -381,3 +383,42 @@ def test_a_gradient_of_a_gradient_reaches_a_leaf_that_was_copied():
         first = torch.autograd.grad(call(x, w, b).sum(), [w, b], create_graph=True)
         found.append(torch.autograd.grad(sum(g.square().sum() for g in first), [w, b]))
     torch.testing.assert_close(found[1], found[0])
+
+
+def recorded_gradients(choices, which, *inputs):
+    """Gradients of a program whose choices are recorded."""
+    leaves = [torch.nn.Parameter(t.detach().clone()) for t in inputs]
+
+    def f(x, w):
+        return torch.dropout((x @ w).sin().exp(), 0.5, True).tanh() @ w
+
+    options = {"partition": which, "choices": lambda text: choices}
+    torch.manual_seed(0)
+    aot_function(f, forward_compiler=run_eager, **options)(*leaves).sum().backward()
+    return [leaf.grad for leaf in leaves]
+
+
+def test_a_recorded_partition_is_repeated():
+    inputs = [randn(8, 8), randn(8, 8)]
+    first, other = Choices(), Choices()
+    expected = recorded_gradients(first, partition_min_cut, *inputs)
+    recorded_gradients(other, partition_default, *inputs)
+    assert first.made[RULE] != other.made[RULE]
+    for known in (first, other):
+        again = Choices(known.made)
+        found = recorded_gradients(again, partition_min_cut, *inputs)
+        torch.testing.assert_close(found, expected)
+        assert (again.made, again.stale) == (known.made, [])
+
+
+@pytest.mark.parametrize(
+    "change", [lambda n: n[:1], lambda n: [*n, "gone"], lambda n: n * 2, lambda n: []]
+)
+def test_values_that_backward_cannot_use_are_stale(change):
+    inputs = [randn(8, 8), randn(8, 8)]
+    first = Choices()
+    expected = recorded_gradients(first, partition_min_cut, *inputs)
+    again = Choices({RULE: change(first.made[RULE])})
+    torch.testing.assert_close(recorded_gradients(again, partition_min_cut, *inputs), expected)
+    assert again.made[RULE] == first.made[RULE]
+    assert "backward can't be computed from" in again.stale[0]

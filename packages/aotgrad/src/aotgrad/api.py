@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, TypedDict, Unpack
 
 import torch
+from symshapes.choices import Choices
 
 from aotgrad.compiling.captured_graph import (
     captured_program,
@@ -48,6 +49,7 @@ class BackendOptions(TypedDict, total=False):
         wrap_backward: wraps backward functions. Autograd calls them from the caller's code, so a
             caller that watches what runs there can exclude them.
         cache: looks up compiled captured graphs (``compiling.compiled_cache``).
+        choices: returns where the choices about a joint graph, given as text, are recorded.
         on_artifact: called with (name, text) for the joint graph, the partition, the split graphs
             and the runtime code.
     """
@@ -60,6 +62,7 @@ class BackendOptions(TypedDict, total=False):
     unit_gradients: bool
     wrap_backward: Callable[[Callable[..., Any]], Callable[..., Any]] | None
     cache: CacheLookup | None
+    choices: Callable[[str], Choices | None] | None
     on_artifact: Callable[[str, str], None] | None
 
 
@@ -161,6 +164,7 @@ def _options(
         unit_gradients=options.get("unit_gradients", False),
         wrap_backward=options.get("wrap_backward"),
         cache=options.get("cache"),
+        choices=options.get("choices"),
     )
 
 

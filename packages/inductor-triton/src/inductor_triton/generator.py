@@ -9,7 +9,17 @@ from typing import Any, ClassVar, Literal
 
 import loopir
 import torch
-from loopir import ArtifactStore, BuildError, Kernel, KernelSource, Run, Template
+from loopir import (
+    ArtifactStore,
+    BuildError,
+    Kernel,
+    KernelSource,
+    Run,
+    Template,
+    decide,
+    kernel_label,
+    using_choices,
+)
 from torch._ops import OpOverload
 
 from inductor_triton.attention import operator as attention_operator
@@ -20,7 +30,13 @@ from inductor_triton.launching.launch import Launcher, UnsupportedDeviceError, b
 from inductor_triton.launching.launch_plan import link_plans, link_runs, run_calls
 from inductor_triton.launching.stored_plans import describe_plans, read_plans
 from inductor_triton.products.convolution import as_product
-from inductor_triton.products.product import CONVOLUTION, MATMULS, product_of, unprofitable
+from inductor_triton.products.product import (
+    CONVOLUTION,
+    MATMULS,
+    Product,
+    product_of,
+    unprofitable,
+)
 from inductor_triton.tuning.autotune import generate_any, slower_than_library, tuned_sources
 
 from .spec import by_source, parts_of, sequence_of
@@ -90,8 +106,21 @@ class TritonCodeGenerator:
                 "no product of float16, bfloat16 or float32 matrices of one type, or a very long "
                 "one of float32"
             )
+        reason = ""
+
+        def is_preferred() -> bool:
+            nonlocal reason
+            reason = self._slower(template, found)
+            return not reason
+
+        takes = decide("templates", functools.partial(kernel_label, template), is_preferred)
+        return "" if takes else reason or "the lock file has the library's operator"
+
+    def _slower(self, template: Template, found: Product) -> str:
+        """Why a template is expected, or measured, not to be faster; empty if it is."""
         if self._measures:
-            return slower_than_library(template, ArtifactStore(or_temporary=True), self.lock)
+            with using_choices(None):
+                return slower_than_library(template, ArtifactStore(or_temporary=True), self.lock)
         if self.templates != "model":
             return ""
         known = not torch.cuda.is_available() or torch.cuda.get_device_capability() >= HOPPER

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
 
 import sympy
 from loopir import Kernel, KernelBuffer, KernelSource, Template
@@ -38,6 +38,23 @@ class Config:
     tma: bool = False
     split: int = 1
     tf32: bool = False
+
+
+def format_config(config: Config) -> str:
+    """The fields of a configuration as ``name=value``."""
+    return " ".join(f"{item.name}={int(getattr(config, item.name))}" for item in fields(config))
+
+
+def parse_config(text: str) -> Config:
+    """Parses the text of a configuration. Raises ValueError that names an unknown field."""
+    kinds = {item.name: bool if item.type == "bool" else int for item in fields(Config)}
+    values: dict[str, Any] = {}
+    for part in text.split():
+        name, _, value = part.partition("=")
+        if name not in kinds or not value.isdigit():
+            raise ValueError(f"no field of a configuration: {part!r}")
+        values[name] = kinds[name](int(value))
+    return Config(**values)
 
 
 @dataclass(frozen=True, slots=True)

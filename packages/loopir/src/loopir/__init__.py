@@ -6,6 +6,9 @@ from symshapes.lazy import lazy_names
 
 if TYPE_CHECKING:
     from symshapes import Interval, ParseError, VersionError, bound
+    from symshapes.choices import choose, decide
+    from symshapes.choices import current as current_choices
+    from symshapes.choices import using as using_choices
 
     from loopir.cache.bundle import export_bundle, import_bundle
     from loopir.cache.cache_key import (
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
         package_versions,
         process_state,
     )
+    from loopir.cache.exclusive import exclusive
     from loopir.cache.last_miss import explain_last_miss, explain_miss, note_miss
     from loopir.cache.optional_file import optional_files
     from loopir.cache.program_cache import ProgramCacheEntry, constants_of
@@ -78,6 +82,7 @@ if TYPE_CHECKING:
         evaluate_template,
         format_any,
         format_template,
+        kernel_label,
         kernels_of,
     )
     from loopir.ir.text import format_kernel
@@ -158,19 +163,21 @@ __all__ = [
     "Symbolic", "Template", "TensorInput", "ToolError", "Undescribed", "UnsupportedKernelError",
     "Value", "VerificationError", "VersionError", "View", "accessed", "apply_rules", "bound",
     "build_host", "call",
-    "ceil_div", "check_kernel", "check_launches", "check_program", "code_generators",
-    "compile_graph", "constants_of", "definitions", "describe", "describe_constants",
+    "ceil_div", "check_kernel", "check_launches", "check_program", "choose", "code_generators",
+    "compile_graph", "constants_of", "current_choices", "decide", "definitions",
+    "describe", "describe_constants",
     "describe_generators", "describe_graph", "devices_of", "direct", "environment_of",
     "evaluate_kernel", "evaluate_launch", "evaluate_lowered", "evaluate_program",
     "evaluate_template",
-    "example_value", "explain_last_miss",
+    "example_value", "exclusive", "explain_last_miss",
     "explain_miss",
     "export_bundle",
     "find_installed",
     "find_passes", "flat_position", "format_any", "format_expr", "format_kernel",
     "format_program", "format_schedule", "format_template", "freeze", "generate", "import_bundle",
     "installed",
-    "installed_code_generators", "kernels_of", "keys_of", "lay_out_images", "lazy_names", "lower",
+    "installed_code_generators", "kernel_label", "kernels_of", "keys_of", "lay_out_images",
+    "lazy_names", "lower",
     "lower_functions",
     "map_leaves", "map_steps", "matches", "note_miss", "optional_files", "package_versions",
     "parse_expr",
@@ -179,7 +186,8 @@ __all__ = [
     "register_code_generator", "registered_code_generators", "remove_dead", "replay",
     "rewrite_patterns", "rule", "run_stages", "schedule", "share_devices", "steps_of", "summarize",
     "symbol",
-    "temporary_root", "unregister_code_generator", "user_line", "with_blocks", "write_call",
+    "temporary_root", "unregister_code_generator", "user_line", "using_choices",
+    "with_blocks", "write_call",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy_names(__name__)

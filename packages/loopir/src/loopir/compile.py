@@ -12,6 +12,7 @@ from typing import Any
 import primops
 import primops.text
 import torch
+from symshapes.choices import within
 from symshapes.decisions import may
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -89,8 +90,9 @@ def _rewrite(pipeline: Pipeline, graph: torch.fx.GraphModule) -> torch.fx.GraphM
     is_open = all(each.level != "prims" for each in pipeline.passes)
     if options.blocks and is_open and may("pattern", "outline"):
         graph = outline(graph)
-    for part in () if is_whole else graphs_of(graph):
-        rewrite_patterns(part, codegens, options)
+    for number, part in enumerate(() if is_whole else graphs_of(graph)):
+        with within(f"part{number}" if number else ""):
+            rewrite_patterns(part, codegens, options)
     return graph
 
 

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         ArtifactError,
         CompileError,
         FallbackWarning,
+        LockWarning,
         StoreWarning,
         TraceWarning,
         UsageError,
@@ -55,7 +56,7 @@ __version__ = "0.2.0"
 
 __all__ = [
     "ArtifactError", "CompileError", "Config", "FallbackWarning", "Finding", "LoadedProgram",
-    "NothingFound", "StoreWarning", "TraceWarning", "UsageError", "WrongResultError",
+    "LockWarning", "NothingFound", "StoreWarning", "TraceWarning", "UsageError", "WrongResultError",
     "WrongResultWarning",
     "allow_in_graph", "assume_constant_result", "bisect",
     "compile", "compile_fx", "compiler", "config", "counters", "disable", "disallow_in_graph",

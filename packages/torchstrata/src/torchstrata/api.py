@@ -15,6 +15,7 @@ from loopir import CodeGenerator, GraphPass
 from symshapes import deferred
 from symshapes.suggestion import did_you_mean
 
+from . import lock_file
 from .artifacts.saving import Precompiled, precompile
 from .backends import DEBUGGING, WHOLE_STACK, Backend, find_backend, get_default_backend
 from .bisect import active
@@ -86,6 +87,8 @@ def compile(
     chosen = get_default_backend() if backend is None else backend
     is_ours = isinstance(chosen, str) and chosen in (*WHOLE_STACK, *DEBUGGING)
     settings = _settings(mode, options) if is_ours else config.with_options(None)
+    if settings.lock is not None:
+        lock_file.read(lock_file.path_of(settings.lock))  # a damaged one is told here
     graph_backend: Backend = Stack(settings, whole, extensions)
     if not (is_ours and chosen in WHOLE_STACK):
         extensions.refuse_for(chosen)

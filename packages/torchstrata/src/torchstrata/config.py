@@ -82,6 +82,10 @@ class Config:
     """A file with the choices of ``tune``: what is in it is taken without measuring, what is
     measured is added.
     """
+    lock: str | None = None
+    """A TOML file with every choice that a measurement or a rule of thumb makes, by graph: what is
+    in it is repeated, what is new is added. See the guide on reproducible builds.
+    """
     compile_seconds: float | None = None
     """Seconds of compilation after which the rest of a callable's graphs get cheaper schedules."""
     verify: Verify = "contracts" if os.environ.get("STRATA_VERIFY") == "1" else False
@@ -136,10 +140,13 @@ class Config:
                 setattr(self, name, value)
 
 
-_WITHOUT_EFFECT = ("cache_dir", "compile_seconds", "keep_frames")
-"""Settings that a graph does not depend on; one compiled beyond the budget is not cached."""
+_WITHOUT_EFFECT = ("cache_dir", "compile_seconds", "keep_frames", "lock")
+"""Settings that a graph does not depend on; one compiled beyond the budget is not cached, and the
+key has what the lock file knows of a graph.
+"""
 _OF_PROCESS = (
-    *("cache_dir", "compile_seconds", "dump", "fallback", "keep_frames", "tuning_lock", "verify"),
+    *("cache_dir", "compile_seconds", "dump", "fallback", "keep_frames", "lock", "tuning_lock"),
+    "verify",
 )
 _REFUSED = {
     "guard_filter_fn": "guards can't be left out: a graph would run where it is wrong, and "

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import inductor_triton
 import loopir
 import primops
+from symshapes.choices import decide
 
 from .compile_clock import CHEAPER, CompileClock
 from .config import Config
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from .artifacts.recording import RecordedGraph
     from .extensions import Extensions
     from .graph_cache import GraphCacheEntry
+    from .lock_file import LockedGraph
     from .tracing import GraphTrace
 
 
@@ -40,6 +42,7 @@ class Context:
     cache_entry: GraphCacheEntry | None = None
     recorded: RecordedGraph | None = None
     trace: GraphTrace | None = None
+    lock: LockedGraph | None = None
     clock: CompileClock = field(default_factory=CompileClock)
     is_cheaper: bool = False
 
@@ -55,7 +58,7 @@ class Context:
         """This context, or a cheaper one once ``compile_seconds`` are spent; what it compiles is
         in no graph's entry.
         """
-        if not self.clock.is_over():
+        if not decide("cheaper schedules", "program", self.clock.is_over()):
             return self
         self.clock.note_cheaper()
         return replace(self, config=self.config.with_options(CHEAPER), is_cheaper=True)

@@ -32,6 +32,10 @@ class FallbackWarning(UserWarning):
     """A graph runs eagerly because a layer of the compiler failed on it."""
 
 
+class LockWarning(UserWarning):
+    """Choices in a lock file no longer apply; they are made anew."""
+
+
 class TraceWarning(UserWarning):
     """A trace is incomplete because describing or writing a part of it failed."""
 

@@ -29,6 +29,7 @@ from .constants import STORED, constants_text, is_storable, read_constants
 from .counters import counters
 
 if TYPE_CHECKING:
+    from .lock_file import LockedGraph
     from .tracing import GraphTrace
 
 log = logging.getLogger("torchstrata.cache")
@@ -47,7 +48,8 @@ class GraphCacheEntry:
     ``lines`` are the graph's user lines, which texts number. ``new_graphs`` collects the key, the
     user lines, the metadata and the constants of what is compiled, with None for what can't be
     cached; ``build`` creates the callable of a cached program. With a ``trace``, which wants every
-    stage, what another process compiled is compiled again.
+    stage, what another process compiled is compiled again. With a ``lock``, the key has
+    its choices.
     """
 
     store: loopir.ArtifactStore
@@ -55,11 +57,13 @@ class GraphCacheEntry:
     codegens: Mapping[str, loopir.CodeGenerator]
     build: Callable[[loopir.StoredProgram, Mapping[str, Any]], Callable[..., Any]]
     trace: GraphTrace | None = None
+    lock: LockedGraph | None = None
     new_graphs: dict[str, tuple[Any, ...] | None] = field(default_factory=dict)
     lines: Sequence[str] = ()
     constants: Mapping[str, torch.Tensor] = field(default_factory=dict)
     key: str = ""
     data: str | None = None
+    _plain: str = ""
     _held: ExitStack = field(default_factory=ExitStack)
     _env: symshapes.ShapeEnv | None = None
     _assumed: int = 0
@@ -98,8 +102,10 @@ class GraphCacheEntry:
         self._env = loopir.environment_of(graph)
         self._assumed = 0 if self._env is None else len(self._env.guards)
         with counters.watching(self.store):
+            plain, self.key = self.key, self._keyed(self.key)
             self.data = self.load()
-            if self.data is None and self._waits():
+            if self.data is None and self._waits(plain):
+                self.key = self._keyed(plain)
                 self.data = self.load()
         self._note(self.key, self.data is not None)
         if self.data is None:
@@ -116,10 +122,18 @@ class GraphCacheEntry:
         if self.trace is not None:
             self.trace.note_lookup("graph", "", self.store, key, is_found)
 
-    def _waits(self) -> bool:
+    def _keyed(self, key: str) -> str:
+        """The key with the known choices of a lock file."""
+        self._plain = key
+        if self.lock is None:
+            return key
+        self.lock.refresh()
+        return self.lock.keyed(self.store, key)
+
+    def _waits(self, key: str) -> bool:
         """Holds the key until ``close``; whether another process held it before."""
         with symshapes.unlocked():  # other threads may trace meanwhile
-            return self._held.enter_context(self.store.hold(self.key))
+            return self._held.enter_context(self.store.hold(key))
 
     def close(self) -> None:
         """Lets other processes look for the entry."""
@@ -127,6 +141,8 @@ class GraphCacheEntry:
 
     def load(self) -> str | None:
         """The data of the entry with its programs; None if something is missing."""
+        if self.lock is not None and not self.lock.known:
+            return None  # choices are to be recorded
         path = self.store.get(self.key, SUFFIX)
         if path is None:
             return None
@@ -173,6 +189,8 @@ class GraphCacheEntry:
                 if self._env is None
                 else symshapes.format_assumptions(self._env, self._assumed),
             }
+            if self.lock is not None:
+                self.key = self._keyed(self._plain)
             self.store.put(self.key, SUFFIX, json.dumps(stored).encode())
 
     def record(

@@ -200,9 +200,9 @@ def frame_slot(stack: Stack, names: Mapping[str, str]) -> KeptFrame | None:
 
 
 def _is_watched(settings: Config) -> bool:
-    """Whether somebody wants to see every stage, or to compare results."""
-    is_traced = active.current() is not None or current() is not None
-    return is_traced or settings.checks or settings.compares or settings.dump is not None
+    """Whether somebody wants to see every stage or choice, or to compare results."""
+    is_seen = active.current() is not None or current() is not None or settings.lock is not None
+    return is_seen or settings.checks or settings.compares or settings.dump is not None
 
 
 def _versions() -> tuple[object, ...]:

@@ -19,6 +19,7 @@ import torch
 from aotgrad import aot_backend
 from loopir import ProgramCacheEntry
 from symshapes import FakeTensorMode, check, deferred, unlocked
+from symshapes.choices import Choices, using
 from torch.utils import _pytree as pytree
 
 from .artifacts.recording import RecordedGraph
@@ -32,6 +33,7 @@ from .extensions import Extensions
 from .generators import own_code_generators
 from .graph_cache import GraphCacheEntry
 from .host_calls import compile_pieces, has_host_calls, makes_leaves
+from .lock_file import describe, describe_graph, locked_graph
 from .tracing import current
 
 MACHINE_ERRORS = (loopir.SettingError,)
@@ -52,14 +54,30 @@ def prepare() -> None:
 def compile_functional(
     ctx: Context, direction: str, graph: torch.fx.GraphModule
 ) -> Callable[..., Sequence[object]]:
-    """Runs a functional graph (C2) through ``loopir.STAGES``.
+    """Runs a functional graph (C2) through ``loopir.STAGES``, with the choices of the lock file.
 
     Raises CompileError, which names the layer that failed.
     """
+    if ctx.lock is None:
+        return _compile_functional(ctx, direction, graph, None)
+    choices = ctx.lock.program(direction, describe_graph(graph))
+    with using(choices):
+        return _compile_functional(ctx, direction, graph, choices)
+
+
+def _compile_functional(
+    ctx: Context, direction: str, graph: torch.fx.GraphModule, choices: Choices | None
+) -> Callable[..., Sequence[object]]:
     ctx = ctx.within_budget()
     if ctx.config.checks:
         aotgrad.check_functional(graph)
-    entry = program_cache_entry(ctx, graph)
+    entry = plain = program_cache_entry(ctx, graph)
+    is_recorded = choices is None or choices.known is not None
+    if plain is not None and choices is not None:
+        entry = _keyed(plain, choices.known)
+    if choices is not None and is_recorded and entry is not None and entry.get() is not None:
+        choices.made.update(choices.known or {})
+        choices = None
     if ctx.trace is not None and ctx.is_cached:
         is_found = entry is not None and entry.get() is not None
         key = None if entry is None else entry.key
@@ -71,8 +89,10 @@ def compile_functional(
             entry=entry,
             around=partial(_around, ctx, direction, graph),
             watch=partial(_watch, ctx, direction) if ctx.has_listener else None,
-            recompute=ctx.trace is not None,
+            recompute=ctx.trace is not None or not is_recorded,
         )
+        if choices is not None:
+            entry = _recorded(ctx, choices, entry, plain, host)
         if ctx.cache_entry is not None:
             ctx.cache_entry.record(direction, None if ctx.is_cheaper else entry, graph.meta)
         if ctx.recorded is not None:
@@ -80,6 +100,30 @@ def compile_functional(
     if ctx.profiles and ctx.trace is not None:
         host = ctx.trace.profiled(direction, host)
     return finish(ctx, host, graph.meta)
+
+
+def _recorded(
+    ctx: Context,
+    choices: Choices,
+    entry: ProgramCacheEntry | None,
+    plain: ProgramCacheEntry | None,
+    host: loopir.HostProgram,
+) -> ProgramCacheEntry | None:
+    """Saves the choices about a program in the lock file; the entry under a key with them."""
+    assert ctx.lock is not None
+    choices.finish()
+    ctx.lock.save()
+    if plain is None or choices.made == choices.known:
+        return entry
+    entry = _keyed(plain, choices.made)
+    entry.put(host, ctx.codegens)
+    return entry
+
+
+def _keyed(entry: ProgramCacheEntry, rules: object) -> ProgramCacheEntry:
+    """The entry of a program that is compiled with these choices."""
+    key = entry.store.key("torchstrata.lock", entry.key, choices=describe(rules))
+    return replace(entry, key=key)
 
 
 @contextmanager
@@ -174,9 +218,12 @@ def _compile_whole(
     freezes = config.freeze and not torch.is_grad_enabled()
     if freezes:
         loopir.freeze(graph, example_inputs)
+    keys = " ".join(filter(None, ctx.extensions.keys))
+    ctx = replace(ctx, lock=locked_graph(config, graph, ctx.codegens, keys))
     if ctx.is_cached and not freezes and recorded is None:
         settings = (*config.compile_settings(), *ctx.extensions.keys)
-        entry = GraphCacheEntry(ctx.store, settings, ctx.codegens, partial(revive, ctx), ctx.trace)
+        build = partial(revive, ctx)
+        entry = GraphCacheEntry(ctx.store, settings, ctx.codegens, build, ctx.trace, ctx.lock)
         ctx = replace(ctx, cache_entry=entry)
     backend = aot_backend(**autograd_options(ctx), cache=recorded or ctx.cache_entry)
     compiling = nullcontext() if ctx.trace is None else ctx.trace.compiling(graph)
@@ -218,6 +265,7 @@ def autograd_options(ctx: Context) -> dict[str, Any]:
         fallback_random=config.fallback_random,
         unit_gradients=config.numerics == "fast",
         wrap_backward=bytecode_dynamo.disable,
+        choices=None if ctx.lock is None else partial(ctx.lock.program, "joint"),
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 import torch
 from symshapes import unlocked
+from symshapes.choices import Choices, using
 from symshapes.decisions import may
 
 from aotgrad.errors import AotError, CompilerError, Unsupported
@@ -20,6 +21,7 @@ from aotgrad.graphs.partial_backward import PartialBackward, unsafe_zero_masks
 from aotgrad.graphs.partition import Partitioner, partition_default
 from aotgrad.graphs.passes import clean, separate_outputs
 from aotgrad.graphs.patterns import PATTERNS, apply_patterns
+from aotgrad.graphs.recorded_partition import as_recorded
 from aotgrad.graphs.seeded_random import restore_random, seed_random
 from aotgrad.graphs.split import JointAnalysis, Split, extract_forward, split_joint
 from aotgrad.graphs.text import format_functional
@@ -52,6 +54,7 @@ class CompileOptions:
     unit_gradients: bool = False
     wrap_backward: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
     cache: Callable[..., Any] | None = None
+    choices: Callable[[str], Choices | None] | None = None
 
     def report(self, name: str, text: Callable[[], str]) -> None:
         """Passes a text to ``on_artifact``; without a listener the text is not built."""
@@ -68,6 +71,13 @@ class CompileOptions:
 
 def optimise_joint(joint: Joint, options: CompileOptions) -> None:
     """Cleans the joint graph, runs the user's passes, and separates the memory of outputs."""
+    if options.choices is not None:
+        joint.choices = options.choices(format_functional(joint.gm, strict=False))
+    with using(joint.choices):
+        _optimise_joint(joint, options)
+
+
+def _optimise_joint(joint: Joint, options: CompileOptions) -> None:
     _refuse_sparse_arithmetic(joint)
     views = [
         k
@@ -185,12 +195,21 @@ def _double_backward(
 
 def _split(joint: Joint, options: CompileOptions) -> Split:
     """Splits as the partitioner chooses; recomputed random ops draw from a saved seed."""
+    with using(joint.choices):
+        split = _split_as_chosen(joint, options)
+    if joint.choices is not None:
+        joint.choices.finish()
+    return split
+
+
+def _split_as_chosen(joint: Joint, options: CompileOptions) -> Split:
     draws = [] if options.fallback_random else [n for n in joint.gm.graph.nodes if is_random(n)]
     seeded = seed_random(n for n in draws if options.repeats_random or "recompute" in n.meta)
     analysis = JointAnalysis.of(joint)
     merge_nodes(analysis)
     chosen = may("partition", getattr(options.partition, "__name__", "partition"))
     partition = (options.partition if chosen else partition_default)(analysis)
+    partition = as_recorded(analysis, partition)
     scales = options.unit_gradients and not options.repeats_random
     if scales and may("partition", "with_unit_gradients"):
         analysis, partition = with_unit_gradients(analysis, partition)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import torch
 from symshapes import is_wrapper
+from symshapes.choices import decide
 
 from aotgrad.tracing.joint import Joint
 
@@ -51,10 +52,11 @@ def _pays(view: JointAnalysis, gradients: list[torch.fx.Node], saved_bytes: int)
         return False
     if not all(v.dtype in DTYPES and v.dim() for v in values):
         return False
-    if not SMALLEST <= sum(map(size_in_bytes, values)) <= saved_bytes:
-        return False
     backward = [n for n in view.from_tangent & view.needed if n.op == "call_function"]
-    return not any(is_product(n) or recompute_class(n) is Recompute.NEVER for n in backward)
+    if any(is_product(n) or recompute_class(n) is Recompute.NEVER for n in backward):
+        return False
+    pays = SMALLEST <= sum(map(size_in_bytes, values)) <= saved_bytes
+    return decide("unit gradients", "loss", pays)
 
 
 def _is_loss(value: torch.Tensor) -> bool:

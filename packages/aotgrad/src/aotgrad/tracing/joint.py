@@ -10,6 +10,7 @@ from typing import Any
 import sympy
 import torch
 from symshapes import FakeTensorMode, LazyGraphModule
+from symshapes.choices import Choices
 from torch.utils import _pytree as pytree
 
 from aotgrad.effect_plan import EffectPlan, ExternalTensor, InputSpec
@@ -62,6 +63,7 @@ class Joint:
             reach, as indices in ``plan.differentiable`` and ``gradients_of``; empty if one node is
             enough. See ``merge_nodes``.
         unbacked: symbols of data-dependent numbers, in the order in which forward created them.
+        choices: where choices about this graph are recorded.
     """
 
     gm: torch.fx.GraphModule
@@ -77,6 +79,7 @@ class Joint:
     shared_gradients: tuple[int, ...] = ()
     nodes: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = ()
     unbacked: tuple[sympy.Symbol, ...] = ()
+    choices: Choices | None = None
 
     @property
     def has_backward(self) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import sympy
 import torch
-from loopir import Body, Kernel, Range, format_kernel
+from loopir import Body, Kernel, Range, decide, format_kernel, kernel_label
 
 from inductor_cpp.heap import LARGEST_BLOCK
 from inductor_cpp.kernels.passes.exponentials import divide_exponentials
@@ -101,7 +101,10 @@ def kernel_text(kernel: Kernel) -> str:
 def _request_large_pages(kernel: Kernel, entry: Block) -> None:
     for buffer in kernel.buffers:
         size = as_expr(buffer.numel) * buffer.dtype.itemsize
-        if buffer.role == "out" and hint_of(kernel, size) > LARGEST_BLOCK:
+        if buffer.role != "out":
+            continue
+        is_large = hint_of(kernel, size) > LARGEST_BLOCK
+        if decide("large pages", lambda b=buffer: f"{kernel_label(kernel)} {b.name}", is_large):
             entry.add(
                 f"want_large_pages<{LARGEST_BLOCK}>({identifier(buffer.name)}, "
                 f"{print_index(size)});"

@@ -5,13 +5,24 @@ and what one unit of work is.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
 import sympy
 import torch
-from loopir import Body, Instruction, Kernel, Range, example_value, flat_position
+from loopir import (
+    Body,
+    Instruction,
+    Kernel,
+    Range,
+    choose,
+    current_choices,
+    example_value,
+    flat_position,
+    kernel_label,
+)
 
 from .access import accessed_once, accesses, as_expr, stride_along
 
@@ -23,6 +34,12 @@ COLUMNS = 1024
 LEAST_ROWS = 64
 ENOUGH_UNITS = 64
 SHARE = "share"
+WIDTHS = (1, 2, 4)
+STEP_UNIT = 256
+_FLAGS = ("transposed", "columns", "block_first")
+_TEXT = re.compile(
+    r"axis=(?P<axis>\w+) width=(?P<width>\d) step=(?P<step>\d+|none)(?P<flags>( \w+)*)"
+)
 
 HEAVY = frozenset("exp expm1 log log1p sin cos tanh erf uniform uniform16".split())
 LIBM = frozenset(
@@ -71,10 +88,20 @@ class Plan:
 
 def make_plan(kernel: Kernel) -> Plan:
     """The plan of ``kernel``; a kernel without a usable axis gets Role.NONE and scalar loops."""
-    axis, work = choose_axis(kernel), total_work(kernel)
+    if current_choices() is None:
+        return _plan(kernel, _preferred(kernel))
+    preferred = _format(_preferred(kernel))
+    is_possible = lambda text: _parsed(kernel, text) is not None  # noqa: E731
+    text = choose("C++ plans", kernel_label(kernel), preferred, is_possible)
+    found = _parsed(kernel, text)
+    assert found is not None
+    return _plan(kernel, found)
+
+
+def _plan(kernel: Kernel, chosen: _Chosen) -> Plan:
+    axis, work, width = chosen.axis, total_work(kernel), chosen.width
     if axis is None:
         return Plan(Role.NONE, None, kernel.ranges, kernel.reduction, 0, None, False, work)
-    width = choose_width(kernel, axis)
     if axis in kernel.reduction:
         inner = (*(item for item in kernel.reduction if item != axis), axis)
         sums = _row_sums(kernel, inner)
@@ -82,27 +109,84 @@ def make_plan(kernel: Kernel) -> Plan:
     outer = tuple(item for item in kernel.ranges if item != axis)
     if _adds_apart(kernel, axis):
         return Plan(Role.POINTS, axis, outer, (), width, SHARE, True, work, owned=True)
-    transposed = next(
-        (r for r in outer if r.symbol == kernel.tile_axis and hint_of(kernel, r.extent) > 1), None
-    )
+    transposed = _tiled_loop(kernel, outer) if chosen.transposed else None
     if transposed is not None:
         outer = (*(item for item in outer if item != transposed), transposed)
     inner = kernel.reduction
-    reduces, columns = bool(inner), _is_column_reduction(kernel, axis)
+    reduces, columns = bool(inner), chosen.columns
     tiled = transposed is not None and not reduces
     if columns:
         step: str | None = str(COLUMNS) if outer else SHARE
+    elif reduces:
+        step = lane_count(width)
     else:
-        step = _step(kernel, axis, outer, width, reduces, tiled)
+        step = str(TILE) if tiled else chosen.step
     block_first = transposed is not None and step is not None and not columns
     if tiled:
-        block_first = _rows_entered(kernel, outer[-1], axis) <= _rows_entered(
-            kernel, axis, outer[-1]
-        )
+        block_first = chosen.block_first
     sums = () if columns else _row_sums(kernel, inner)
     return Plan(
         Role.POINTS, axis, outer, inner, width, step, block_first, work, tiled, columns, sums=sums
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """What rules of thumb say about a plan; the rest follows from the kernel. ``transposed``: units
+    are cut along the tile axis, too; ``step`` of kernels that are neither that nor reduce.
+    """
+
+    axis: Range | None
+    width: int = 0
+    transposed: bool = False
+    columns: bool = False
+    step: str | None = None
+    block_first: bool = False
+
+
+def _preferred(kernel: Kernel) -> _Chosen:
+    axis = choose_axis(kernel)
+    if axis is None:
+        return _Chosen(None)
+    width = choose_width(kernel, axis)
+    outer = tuple(item for item in kernel.ranges if item != axis)
+    if axis in kernel.reduction or _adds_apart(kernel, axis):
+        return _Chosen(axis, width)
+    row = _tiled_loop(kernel, outer)
+    columns = _can_be_columns(kernel) and _is_column_reduction(kernel, axis)
+    if row is None or hint_of(kernel, row.extent) <= 1:
+        return _Chosen(axis, width, columns=columns, step=_step(kernel, axis, outer))
+    nearer = _rows_entered(kernel, row, axis) <= _rows_entered(kernel, axis, row)
+    return _Chosen(axis, width, True, columns, _step(kernel, axis, outer), nearer)
+
+
+def _format(chosen: _Chosen) -> str:
+    axis = "none" if chosen.axis is None else chosen.axis.symbol.name  # type: ignore[attr-defined]
+    flags = [name for name in _FLAGS if getattr(chosen, name)]
+    step = "none" if chosen.step is None else chosen.step
+    return " ".join([f"axis={axis}", f"width={chosen.width}", f"step={step}", *flags])
+
+
+def _parsed(kernel: Kernel, text: str) -> _Chosen | None:
+    """The choices that a text names; None where the kernel doesn't allow them."""
+    found = _TEXT.fullmatch(text)
+    if found is None:
+        return None
+    loops = {each.symbol.name: each for each in _axes(kernel)}  # type: ignore[attr-defined]
+    axis = loops.get(found["axis"])
+    step = None if found["step"] == "none" else found["step"]
+    flags = {name: name in found["flags"].split() for name in _FLAGS}
+    chosen = _Chosen(axis, int(found["width"]), step=step, **flags)
+    if axis is None:
+        return chosen if found["axis"] == "none" and chosen == _Chosen(None) else None
+    outer = tuple(item for item in kernel.ranges if item != axis)
+    fits = chosen.width in WIDTHS and (not chosen.transposed or _tiled_loop(kernel, outer))
+    fits = fits and (not chosen.columns or (axis in kernel.ranges and _can_be_columns(kernel)))
+    return chosen if fits and (step is None or int(step) % STEP_UNIT == 0 < int(step)) else None
+
+
+def _tiled_loop(kernel: Kernel, outer: Iterable[Range]) -> Range | None:
+    return next((item for item in outer if item.symbol == kernel.tile_axis), None)
 
 
 def row_length(plan: Plan) -> sympy.Expr:
@@ -129,21 +213,23 @@ def choose_axis(kernel: Kernel) -> Range | None:
     """The axis that the scheduler chose, unless an order forbids it; else, and for scans, the one
     with the cheapest accesses.
     """
-    scans = any(step.op == "scan" for step in kernel.steps)
-    if kernel.vector_axis is None and not scans:
-        return None
-    last_only = scans or any(
-        step.op == "reduce" and step.args[0] in ORDERED_REDUCTIONS for step in kernel.steps
-    )
-    candidates = {item.symbol: item for item in kernel.ranges}
-    candidates |= {
-        item.symbol: item for item in (kernel.reduction[-1:] if last_only else kernel.reduction)
-    }
+    candidates = {item.symbol: item for item in _axes(kernel)}
     named = candidates.get(kernel.vector_axis)  # type: ignore[arg-type]
     if named is not None:
         return named
     scored = [(_axis_score(kernel, item), item) for item in candidates.values()]
     return max(scored, key=lambda pair: pair[0])[1] if scored else None
+
+
+def _axes(kernel: Kernel) -> list[Range]:
+    """The loops whose positions may be the lanes of a vector."""
+    scans = any(step.op == "scan" for step in kernel.steps)
+    if kernel.vector_axis is None and not scans:
+        return []
+    last_only = scans or any(
+        step.op == "reduce" and step.args[0] in ORDERED_REDUCTIONS for step in kernel.steps
+    )
+    return [*kernel.ranges, *(kernel.reduction[-1:] if last_only else kernel.reduction)]
 
 
 def _axis_score(kernel: Kernel, axis: Range) -> float:
@@ -242,11 +328,15 @@ def _is_last_place(expr: sympy.Expr, axis: Range) -> bool:
 
 
 def _is_column_reduction(kernel: Kernel, axis: Range) -> bool:
-    """Whether the kernel is one pass over many rows that ends in plain reductions, one per
-    column.
-    """
+    """Whether rows and columns are many enough to read memory in order."""
+    rows = math.prod(hint_of(kernel, item.extent) for item in kernel.reduction)
+    return hint_of(kernel, axis.extent) >= 2 * LEAST_TILE and rows >= LEAST_ROWS
+
+
+def _can_be_columns(kernel: Kernel) -> bool:
+    """Whether the kernel is one pass over rows that ends in plain reductions, one per column."""
     inner = [body for body in kernel.bodies if body.inner]
-    if len(inner) != 1 or hint_of(kernel, axis.extent) < 2 * LEAST_TILE:
+    if len(inner) != 1:
         return False
     before = kernel.bodies[: kernel.bodies.index(inner[0])]
     ends = [step for step in inner[0].instructions if step.op == "reduce"]
@@ -257,23 +347,12 @@ def _is_column_reduction(kernel: Kernel, axis: Range) -> bool:
         return False
     if any(step.op in ("store", "scan", "indirect") for step in inner[0].instructions):
         return False
-    if any(step.args[0] in ORDERED_REDUCTIONS or step.dtype is torch.float64 for step in ends):
-        return False
-    return math.prod(hint_of(kernel, item.extent) for item in kernel.reduction) >= LEAST_ROWS
+    return not any(
+        step.args[0] in ORDERED_REDUCTIONS or step.dtype is torch.float64 for step in ends
+    )
 
 
-def _step(
-    kernel: Kernel,
-    axis: Range,
-    outer: tuple[Range, ...],
-    width: int,
-    reduces: bool,
-    transposed: bool,
-) -> str | None:
-    if reduces:
-        return lane_count(width)
-    if transposed:
-        return str(TILE)
+def _step(kernel: Kernel, axis: Range, outer: tuple[Range, ...]) -> str | None:
     units = math.prod(hint_of(kernel, item.extent) for item in outer)
     if units >= ENOUGH_UNITS or (axis.extent.is_Integer and int(axis.extent) <= STEP):
         return None

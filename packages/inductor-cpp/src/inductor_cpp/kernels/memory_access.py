@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import sympy
 import torch
-from loopir import Instruction
+from loopir import Instruction, decide, kernel_label
 
 from .access import as_expr, index_source
 from .dtypes import c_type, literal
@@ -183,10 +183,9 @@ def _streams(e: Emitter, buffer: str) -> bool:
     prefetch less for stores than for loads.
     """
     item = next(item for item in e.kernel.buffers if item.name == buffer)
-    return (
-        not e.kernel.reduction
-        and hint_of(e.kernel, as_expr(item.numel)) * item.dtype.itemsize >= STREAMED
-    )
+    is_large = hint_of(e.kernel, as_expr(item.numel)) * item.dtype.itemsize >= STREAMED
+    label = lambda: f"{kernel_label(e.kernel)} {buffer}"  # noqa: E731
+    return not e.kernel.reduction and decide("prefetched stores", label, is_large)
 
 
 def emit_indirect(e: Emitter, step: Instruction) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
-from loopir import Contraction, Offer, PointwiseStep, TensorInput
+from loopir import Contraction, Offer, PointwiseStep, TensorInput, decide
 
 from .packing import CONVOLUTION, LINEAR
 
@@ -93,14 +93,13 @@ def _offer_linear(contraction: Contraction, x: TensorMeta, weight: TensorMeta) -
     """
     rows = math.prod(map(_hint, x.shape[:-1]))
     columns, depth = map(_hint, weight.shape)
-    if (
-        x.dtype is torch.float32
-        or min(rows, columns, depth) < LEAST_SIDE
-        or rows * columns * depth < LEAST_PACKED
-    ):
-        return None
     is_parameter = contraction.static[1] or contraction.constant[1]
     if not contraction.inference or not is_parameter or not _is_dense(weight):
+        return None
+    pays_off = min(rows, columns, depth) >= LEAST_SIDE and rows * columns * depth >= LEAST_PACKED
+    pays_off = pays_off and x.dtype is not torch.float32
+    name = f"{rows} x {depth} x {columns} {x.dtype}".replace("torch.", "")
+    if not decide("packed layers", name, pays_off):
         return None
     fused = _fusable_steps(contraction.steps, additions_end=True)
     plan = json.dumps({"unary": fused.unary, "algorithm": "", "weight": _layout_text(weight)})

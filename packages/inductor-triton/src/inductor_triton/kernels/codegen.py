@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import sympy
-from loopir import Kernel, KernelSource, points_of
+from loopir import Kernel, KernelSource, choose, kernel_label, points_of
 
 from inductor_triton.kernels.passes.column_sums import by_program, summed_columns
 from inductor_triton.kernels.passes.gelu import fuse_gelu
 from inductor_triton.kernels.passes.online_softmax import OnlinePair, evictions
 from inductor_triton.kernels.passes.split_reductions import split_reduction
 from inductor_triton.kernels.passes.trivial_reductions import simplified
-from inductor_triton.spec import ERRORS, INDEX, Config, LaunchSpec, in_order
+from inductor_triton.spec import ERRORS, INDEX, Config, LaunchSpec, format_config, in_order
 
 from . import ops
 from .emitter import Emitter
@@ -57,6 +57,9 @@ def _walk_over_rows(kernel: Kernel, config: Config | None) -> KernelSource | Non
         if config.persistent
         else 0
     )
+    label = lambda: f"{kernel_label(kernel)} {format_config(config)}"  # noqa: E731
+    is_grid = lambda text: text.isdigit() and (text == "0" or config.persistent)  # noqa: E731
+    grid = int(choose("grids over rows", label, str(grid), is_grid))
     if grid == 0:
         return None
     columns = by_program(kernel, sums, grid)

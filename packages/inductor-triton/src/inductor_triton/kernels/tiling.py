@@ -6,10 +6,21 @@ from dataclasses import dataclass
 from math import prod
 
 import sympy
-from loopir import Instruction, Kernel, Range, Template, accessed, example_value, points_of
+from loopir import (
+    Instruction,
+    Kernel,
+    Range,
+    Template,
+    accessed,
+    choose,
+    current_choices,
+    example_value,
+    kernel_label,
+    points_of,
+)
 
 from inductor_triton.kernels.passes.online_softmax import OnlinePair, one_pass
-from inductor_triton.spec import Config
+from inductor_triton.spec import Config, format_config, parse_config
 
 from . import heuristics
 from .heuristics import Workload
@@ -24,6 +35,8 @@ LONG = {
 RANDOM = {"uniform", "uniform16"}
 DEFAULT_HINT = 1024
 SMALLEST_TILE = 16
+CONFIGURATIONS = "configurations"
+"""The rule of recorded configurations."""
 HELD_ELEMENTS = 32
 """Elements of a row per thread that stay in registers between two passes."""
 SMALL_SHARE = 8
@@ -90,7 +103,7 @@ class Tiling:
 def choose_tiling(kernel: Kernel, work: Workload, config: Config | None = None) -> Tiling:
     """The tiling of ``kernel``, with the blocks of ``config`` or of the heuristics for ``work``."""
     if kernel.reduction:
-        config = config or heuristics.reduction(work)
+        config = config or recorded_config(kernel, heuristics.reduction(work))
         axes = (
             Axis("x", kernel.ranges, config.x, 0, 2),
             Axis("r", kernel.reduction, config.r, 1, 2),
@@ -98,14 +111,41 @@ def choose_tiling(kernel: Kernel, work: Workload, config: Config | None = None) 
         return Tiling(axes, (), config)
     rows = transposed_loop(kernel)
     if rows is None:
-        config = config or heuristics.pointwise(work)
+        config = config or recorded_config(kernel, heuristics.pointwise(work))
         return Tiling((Axis("x", _store_order(kernel), config.x, 0, 1),), (), config)
-    config = config or heuristics.tiled(work)
+    config = config or recorded_config(kernel, heuristics.tiled(work))
     columns = kernel.ranges[-1]
     batch = tuple(item for item in kernel.ranges if item not in (rows, columns))
     return Tiling(
         (Axis("y", (rows,), config.y, 0, 2), Axis("x", (columns,), config.x, 1, 2)), batch, config
     )
+
+
+def recorded_config(kernel: Kernel, preferred: Config) -> Config:
+    """The recorded configuration of a kernel, if it fits it; else the preferred one."""
+    if current_choices() is None:
+        return preferred
+
+    def is_possible(text: str) -> bool:
+        config = config_of(text)
+        if config is None or config.split > 1 or config.tma or config.y > 1 > len(kernel.ranges):
+            return False
+        length = prod(hint(kernel, item.extent) for item in kernel.reduction)
+        return not config.persistent or config.r >= length
+
+    label = kernel_label(kernel)
+    return parse_config(choose(CONFIGURATIONS, label, format_config(preferred), is_possible))
+
+
+def config_of(text: str) -> Config | None:
+    """The configuration of a text; None if no kernel can have it."""
+    try:
+        config = parse_config(text)
+    except (ValueError, TypeError):
+        return None
+    sizes = (config.x, config.y, config.r, config.num_warps)
+    fits = all(0 < size == 1 << size.bit_length() - 1 for size in sizes)
+    return config if fits and config.num_warps <= 32 and config.num_stages > 0 else None
 
 
 def transposed_loop(kernel: Kernel) -> Range | None:

@@ -10,24 +10,33 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from loopir import ArtifactStore, Kernel, KernelSource, Symbolic, Template, View, map_leaves
+from loopir import (
+    ArtifactStore,
+    Kernel,
+    KernelSource,
+    Symbolic,
+    Template,
+    View,
+    current_choices,
+    map_leaves,
+)
 
 from inductor_triton.kernels.codegen import generate_sequence
 from inductor_triton.kernels.tiling import hint
 from inductor_triton.products.convolution import as_product
 from inductor_triton.products.matmul import generate_matmul
-from inductor_triton.products.product import matmul_config
 from inductor_triton.spec import Config
 from inductor_triton.toolchain import load_optional
 
 from .bench import DeviceBench
+from .recorded import recorded_or_measured, recorded_tiles
 from .selection import CAREFUL, Tuner
 
 
 def generate_any(kernel: Kernel | Template, config: Config | None = None) -> KernelSource:
     """Generates the source of a kernel or template."""
     if isinstance(kernel, Template):
-        return generate_matmul(kernel, config or matmul_config(kernel))
+        return generate_matmul(kernel, config or recorded_tiles(kernel))
     return generate_sequence(kernel, config)
 
 
@@ -35,10 +44,13 @@ def tuned_sources(
     sources: Sequence[KernelSource], store: ArtifactStore, lock: str | None
 ) -> list[KernelSource]:
     """The sources with the configurations that measurement or the lock file chose."""
-    choices = _tuner(store, lock).choose([source.kernel for source in sources])
+    kernels = [source.kernel for source in sources]
+    tuner = _tuner(store, lock)
+    is_plain = current_choices() is None
+    configs = tuner.choose(kernels) if is_plain else recorded_or_measured(tuner, kernels)
     return [
-        s if choice is None else generate_any(s.kernel, choice)
-        for s, choice in zip(sources, choices)
+        s if config is None else generate_any(s.kernel, config)
+        for s, config in zip(sources, configs)
     ]
 
 

@@ -13,10 +13,10 @@ import statistics
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from loopir import (
@@ -32,7 +32,7 @@ from loopir import (
 from inductor_triton.kernels.heuristics import next_power_of_two
 from inductor_triton.kernels.tiling import hint
 from inductor_triton.products.product import product_of
-from inductor_triton.spec import Config
+from inductor_triton.spec import Config, format_config, parse_config
 
 from .candidates import candidates
 
@@ -209,23 +209,6 @@ def shape_class(kernel: Kernel | Template) -> str:
     found = product_of(kernel) if isinstance(kernel, Template) else None
     tf32 = " tf32" if found is not None and found.tf32 else ""
     return f"{sha256(text.encode()).hexdigest()[:16]}{tf32}" + (f" ({sizes})" if sizes else "")
-
-
-def format_config(config: Config) -> str:
-    """The fields of a configuration as ``name=value``."""
-    return " ".join(f"{item.name}={int(getattr(config, item.name))}" for item in fields(config))
-
-
-def parse_config(text: str) -> Config:
-    """Parses the text of a configuration. Raises ValueError that names an unknown field."""
-    kinds = {item.name: bool if item.type == "bool" else int for item in fields(Config)}
-    values: dict[str, Any] = {}
-    for part in text.split():
-        name, _, value = part.partition("=")
-        if name not in kinds or not value.isdigit():
-            raise ValueError(f"no field of a configuration: {part!r}")
-        values[name] = kinds[name](int(value))
-    return Config(**values)
 
 
 def format_lock(choices: dict[str, Config | str]) -> str:

@@ -6,16 +6,21 @@ import operator
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 import torch
 from primops import TensorMeta, prims
 from symshapes import LazyGraphModule, PlainGraph
+from symshapes.choices import choose, current
 from torch import fx
 
 from .cut import best_cut, depths_of
 from .keys import CallNumbers, calls_of
 from .runs import MIN_COUNT, Run, find_runs
+
+Cut: TypeAlias = tuple[Run, int]
+"""A run, and the number of its calls before the first part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +48,47 @@ def outline(gm: fx.GraphModule) -> fx.GraphModule:
     """
     calls = calls_of(gm.graph)
     numbers = CallNumbers()
-    runs = find_runs([numbers.of(node) for node in calls])
-    if not runs:
+    sequence = [numbers.of(node) for node in calls]
+    runs = find_runs(sequence)
+    if not runs and current() is None:
         return gm
     places = {node: place for place, node in enumerate(calls)}
     depths = depths_of(calls)
-    found = []
-    for run in runs:
-        cut = best_cut(calls, places, depths, run)
-        repeated = None if cut is None else _repeated(calls, places, numbers.operands, run, cut)
-        found += [] if repeated is None else [repeated]
-    return _Outlined(gm, found).run() if found else gm
+    cuts = [(run, best_cut(calls, places, depths, run)) for run in runs]
+    repeat = partial(_repeated, calls, places, numbers.operands)
+    found = {(run, cut): repeat(run, cut) for run, cut in cuts if cut is not None}
+    wanted = _recorded_cuts([each for each in found if found[each] is not None], sequence)
+    repeated = [found.get((run, cut)) or repeat(run, cut, least=1) for run, cut in wanted]
+    repeated = [each for each in repeated if each is not None]
+    return _Outlined(gm, repeated).run() if repeated else gm
+
+
+def _recorded_cuts(cuts: Sequence[Cut], sequence: Sequence[int]) -> Sequence[Cut]:
+    """The recorded runs of equal parts, each with the number of calls before its first part."""
+    if current() is None:
+        return cuts
+    own = [f"{run.start} {run.period} {run.length} {cut}" for run, cut in cuts]
+    text = choose("equal parts", "calls", ", ".join(own), partial(_are_runs, sequence))
+    return [(Run(*run), cut) for *run, cut in _fields(text)]
+
+
+def _are_runs(sequence: Sequence[int], text: str) -> bool:
+    """Whether a text names parts of equal calls that do not overlap."""
+    end = 0
+    for part in sorted(_fields(text)):
+        if len(part) != 4 or part[0] < end or part[1] < 1 or not 0 <= part[3] < part[1]:
+            return False
+        start, period, length, _ = part
+        end = start + length
+        places = range(start + period, end)
+        if end > len(sequence) or any(sequence[i] != sequence[i - period] for i in places):
+            return False
+    return True
+
+
+def _fields(text: str) -> list[list[int]]:
+    parts = [part.split() for part in text.split(", ") if part]
+    return [[int(x) if x.isdigit() else -1 for x in part] for part in parts]
 
 
 def graphs_of(gm: fx.GraphModule) -> list[fx.GraphModule]:
@@ -68,14 +103,17 @@ def _repeated(
     operands: Mapping[fx.Node, Sequence[fx.Node]],
     run: Run,
     cut: int,
+    least: int = MIN_COUNT,
 ) -> Repeated | None:
-    """The equal parts of a run that is cut after ``cut`` calls; None if there are too few."""
+    """The equal parts of a run that is cut after ``cut`` calls; None if they are fewer than
+    ``least``.
+    """
     starts = range(run.start + cut, run.start + run.length - run.period + 1, run.period)
     parts = [calls[start : start + run.period] for start in starts]
     edges = [_edges(part, places, operands, start) for part, start in zip(parts, starts)]
     wanted, _ = Counter(edges).most_common(1)[0] if edges else ((), 0)
     parts = [part for part, own in zip(parts, edges) if own == wanted and _given(part)]
-    if len(parts) < MIN_COUNT:
+    if len(parts) < least:
         return None
     results = sorted({place for part in parts for place in _given(part)})
     metas = [parts[0][place].meta["val"] for place in results]

@@ -4,6 +4,7 @@ name and what it was asked.
 
 from __future__ import annotations
 
+import contextvars
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -113,7 +114,8 @@ def _within(seconds: float, call: Callable[[], T]) -> T:
         except BaseException as error:
             errors.append(error)
 
-    thread = threading.Thread(target=run, name="code generator", daemon=True)
+    context = contextvars.copy_context()
+    thread = threading.Thread(target=context.run, args=(run,), name="code generator", daemon=True)
     thread.start()
     left = seconds
     while thread.is_alive() and left > 0:

@@ -10,7 +10,8 @@ buffers have.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from typing import TypeVar
 
 import sympy
@@ -28,6 +29,7 @@ from .node import Item, Origin, Symbolic, View, views_in
 from .text import format_buffer, format_kernel, format_size, format_sizes
 
 T = TypeVar("T")
+_MOST_NAMES = 3
 Sizes = dict[str, torch.Tensor | int]
 
 
@@ -179,6 +181,16 @@ def format_leaf(value: object) -> str | None:
 def format_any(kernel: Kernel | Template) -> str:
     """The text of a kernel or template."""
     return format_template(kernel) if isinstance(kernel, Template) else format_kernel(kernel)
+
+
+def kernel_label(kernel: Kernel | Template) -> str:
+    """A name that says what a kernel computes, the same for equal kernels of all programs: nodes
+    from which it comes, and a digest of its text.
+    """
+    text = format_any(replace(kernel, name="kernel", origins=(), hints=()))
+    names = [*dict.fromkeys(name for name, _ in kernel.origins)]
+    title = "+".join(names[:_MOST_NAMES]) + ("+..." if len(names) > _MOST_NAMES else "")
+    return f"{title or 'kernel'} {sha256(text.encode()).hexdigest()[:12]}"
 
 
 def kernels_of(kernel: Kernel | Template) -> tuple[Kernel, ...]:

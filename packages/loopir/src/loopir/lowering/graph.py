@@ -11,6 +11,7 @@ import sympy
 import torch
 from primops import OPSET, ContractError, Prim, check_prims, prims
 from symshapes import expr_of
+from symshapes.choices import decide, within
 from symshapes.decisions import may
 from torch._ops import OpOverload
 from torch.fx.node import map_arg
@@ -211,8 +212,10 @@ class _GraphLowering:
         of its own become nodes of this one.
         """
         if gm not in self.blocks:
-            lowered = _GraphLowering(gm, self.ctx.options, self.table).run()
-            self.blocks[gm] = Block.of(f"block{len(self.blocks)}", lowered)
+            name = f"block{len(self.blocks)}"
+            with within(name):
+                lowered = _GraphLowering(gm, self.ctx.options, self.table).run()
+            self.blocks[gm] = Block.of(name, lowered)
         block = self.blocks[gm]
         if can_call(block):
             return lower_call(self.ctx, block, args)
@@ -259,12 +262,15 @@ class _GraphLowering:
             return value
         if node in self.output_strides:
             return self._realize_output(value, self.ctx.shape(self.output_strides[node]))
+        return self._store(node, value) if self._is_stored(node, value) else value
+
+    def _is_stored(self, node: torch.fx.Node, value: Lazy) -> bool:
         cost, users = value.cost, self._times_read(node, value)
-        if cost.weight > MAX_WEIGHT or cost.depth > MAX_DEPTH or cost.reads > MAX_READS:
-            return self._store(node, value)
-        if users > 1 and (not self._is_cheap_again(value, users) or self._is_stored_anyway(node)):
-            return self._store(node, value)
-        return value
+        is_large = cost.weight > MAX_WEIGHT or cost.depth > MAX_DEPTH or cost.reads > MAX_READS
+        is_better = is_large or (
+            users > 1 and (not self._is_cheap_again(value, users) or self._is_stored_anyway(node))
+        )
+        return decide("stored values", node.name, is_better, numbered=True)
 
     def _store(self, node: torch.fx.Node, value: Lazy) -> Tensor:
         """Stores the value in memory, rounded as in eager mode if all its readers expect that

@@ -9,6 +9,7 @@ from typing import Any
 
 import sympy
 import torch
+from symshapes.choices import choose, current
 from symshapes.decisions import may
 
 from loopir.ir.kernel import Number
@@ -101,12 +102,22 @@ def reduce_dims(
 ) -> Strided:
     """Adds the reduction as one node, or as two if one would have too little parallelism."""
     outer, inner = _partition(a.shape, dims)
-    parts = split_count(ctx, outer, inner, a.device.type)
+    parts = _chosen_parts(ctx, split_count(ctx, outer, inner, a.device.type), inner)
     if parts > 1 and may("lowering", "split reduction", ctx.origin[0]):
         return _two_stages(ctx, a, dims, kind, dtype, parts)
     buffer = ctx.new_buffer(dtype, a.device, outer)
     ctx.add_reduction(buffer, outer, inner, _inner(a, dims), kind, dtype)
     return ctx.whole(buffer)
+
+
+def _chosen_parts(ctx: LoweringContext, parts: int, inner: Shape) -> int:
+    most = ctx.facts.hint(product(inner)) if current() is not None else 0
+
+    def is_possible(text: str) -> bool:
+        return text.isdigit() and 1 <= int(text) <= max(1, most)
+
+    name = ctx.origin[0]
+    return int(choose("parts of reductions", name, str(parts), is_possible, numbered=True))
 
 
 def split_count(ctx: LoweringContext, outer: Shape, inner: Shape, device: str) -> int:

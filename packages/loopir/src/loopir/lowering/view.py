@@ -12,6 +12,7 @@ from typing import Any
 
 import sympy
 import torch
+from symshapes.choices import decide
 from torch._ops import OpOverload
 
 from loopir.ir.kernel import Number
@@ -121,8 +122,9 @@ def lower_reshape(ctx: LoweringContext, node: Any, a: Tensor, *, shape: Sequence
         if stride is not None:
             return strided(a, target, stride)
     copies = index_copies(source, target)
-    if isinstance(a, Lazy) and copies > 1 and a.cost.copies * copies > MAX_COPIES:
-        a = ctx.realize(a)
+    if copies > 1:
+        is_better = isinstance(a, Lazy) and a.cost.copies * copies > MAX_COPIES
+        a = _stored_if(ctx, a, is_better)
     operand = a
     return view_of(
         operand, target, lambda index: source_index(source, target, index), copies=copies
@@ -236,7 +238,8 @@ def lower_cat(ctx: LoweringContext, node: Any, *tensors: Tensor, dim: int) -> Te
     limit = 2 * EXPENSIVE / len(tensors)
     heavy = sum(_is_expensive(t, limit) for t in tensors)
     many = len(pieces) > MOST_SELECTED and pieces[0].device.type == "cpu"
-    if many or (_is_stored(node) and (2 * heavy >= len(pieces) or _are_freed(node, pieces))):
+    in_parts = many or (_is_stored(node) and (2 * heavy >= len(pieces) or _are_freed(node, pieces)))
+    if decide("concatenations in parts", node.name, in_parts, numbered=True):
         return _stored_in_parts(ctx, node, shape, pieces, dim)
     pieces = [_stored_if_expensive(ctx, t, limit) for t in pieces]
     sizes = (t.shape[dim] for t in pieces)
@@ -267,7 +270,14 @@ def _is_expensive(tensor: Tensor, limit: float = EXPENSIVE) -> bool:
 
 
 def _stored_if_expensive(ctx: LoweringContext, tensor: Tensor, limit: float = EXPENSIVE) -> Tensor:
-    return ctx.realize(tensor) if _is_expensive(tensor, limit) else tensor
+    return _stored_if(ctx, tensor, _is_expensive(tensor, limit))
+
+
+def _stored_if(ctx: LoweringContext, tensor: Tensor, is_better: bool) -> Tensor:
+    if not isinstance(tensor, Lazy):
+        return tensor
+    stores = decide("stored operands", ctx.origin[0], is_better, numbered=True)
+    return ctx.realize(tensor) if stores else tensor
 
 
 def _is_stored(node: Any) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from primops import TensorMeta
+from symshapes.choices import decide
 from torch import fx
 
 from .match import (
@@ -189,15 +190,17 @@ def _is_possible(query: fx.Node, key: fx.Node, value: fx.Node, whole: TensorMeta
     q, k, v = map(tensor_of, (query, key, value))
     if len({(meta.dtype, meta.device) for meta in (q, k, v)}) != 1:
         return False
-    if q.dtype not in FLOATS or q.device.type not in DEVICES or _has_short_rows(whole):
+    if q.dtype not in FLOATS or q.device.type not in DEVICES:
         return False
     # k is [..., depth, keys] here; v [..., keys, depth]
-    return (
+    fits = (
         same_shape(q.shape[-1:], k.shape[-2:-1])
         and same_shape(k.shape[-1:], v.shape[-2:-1])
         and same_shape(q.shape[-1:], v.shape[-1:])
         and same_shape((q.shape[-2], k.shape[-1]), whole.shape[-2:])
     )
+    is_faster = not _has_short_rows(whole)
+    return fits and decide("calls of attention", value.name, is_faster, numbered=True)
 
 
 def _has_short_rows(whole: TensorMeta) -> bool:

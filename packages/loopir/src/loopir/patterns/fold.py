@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from symshapes.choices import decide
 from torch import fx
 
 from .match import (
@@ -83,7 +84,8 @@ def _is_worth_keeping(node: fx.Node, value: object, known: dict, creation: bool)
     ):
         return False
     total = sum(t.numel() for n in node.all_input_nodes if isinstance(t := known[n], torch.Tensor))
-    return value.numel() <= max(total, MAX_GROWTH)
+    is_small = value.numel() <= max(total, MAX_GROWTH)
+    return decide("folded constants", node.name, is_small, numbered=True)
 
 
 def _is_small_creation(node: fx.Node) -> bool:

@@ -59,7 +59,7 @@ def _is_wanted(node: fx.Node) -> bool:
     return (
         meta is not None
         and meta.device.type == "cuda"
-        and prefers_channels_last(image, weight, False)
+        and prefers_channels_last(node, image, weight, False)
     )
 
 

@@ -8,6 +8,7 @@ import operator
 
 import torch
 from primops import TensorMeta
+from symshapes.choices import decide
 from torch import fx
 from torch._ops import OpOverload
 
@@ -34,7 +35,9 @@ def choose_layouts(gm: fx.GraphModule, inference: bool) -> int:
     """
     changed: set[fx.Node] = set()
     for node in list(gm.graph.nodes):
-        if name_of(node) == "convolution" and prefers_channels_last(node, node.args[1], inference):
+        if name_of(node) == "convolution" and prefers_channels_last(
+            node, node, node.args[1], inference
+        ):
             _convert(node)
             changed.add(node)
         elif _is_offered(node) or _follows(node, changed):
@@ -47,19 +50,19 @@ def has_images(gm: fx.GraphModule) -> bool:
     return any(name_of(node) == "convolution" for node in gm.graph.nodes)
 
 
-def prefers_channels_last(image: object, weight: object, inference: bool) -> bool:
+def prefers_channels_last(node: fx.Node, image: object, weight: object, inference: bool) -> bool:
     """Whether a convolution with this image, or its gradient, runs faster channels-last."""
     meta, kernel = meta_of(image), meta_of(weight)
     if meta is None or kernel is None or meta.ndim != 4:
         return False
-    if (
-        not all(isinstance(size, int) for size in kernel.shape)
-        or kernel.shape[0] < CHANNELS_AT_LEAST
-    ):
+    if not all(isinstance(size, int) for size in kernel.shape):
         return False
     if meta.device.type == "cuda":
-        return meta.dtype in HALF
-    return meta.device.type == "cpu" and inference and max(kernel.shape[2:]) > 0
+        is_faster = meta.dtype in HALF
+    else:
+        is_faster = meta.device.type == "cpu" and inference and max(kernel.shape[2:]) > 0
+    is_faster = is_faster and kernel.shape[0] >= CHANNELS_AT_LEAST
+    return decide("channels-last", node.name, is_faster)
 
 
 def _is_offered(node: fx.Node) -> bool:

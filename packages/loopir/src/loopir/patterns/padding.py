@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from primops import TensorMeta
+from symshapes.choices import choose, decide
 from torch import fx
 
 from .match import (
@@ -52,7 +53,9 @@ def _pad_product(padded: dict[object, fx.Node], node: fx.Node) -> bool:
     if left.dtype not in HALVES:
         return False
     sizes = (*left.shape, tensor_of(node).shape[1])
-    if not all(isinstance(size, int) for size in sizes) or prod(sizes) < WORTH or node.kwargs:
+    if not all(isinstance(size, int) for size in sizes) or node.kwargs:
+        return False
+    if not decide("padded products", node.name, prod(sizes) >= WORTH):
         return False
     rows, inner, columns = _padding(left, right, sizes)
     if not any((rows, inner, columns)):
@@ -65,9 +68,14 @@ def _pad_product(padded: dict[object, fx.Node], node: fx.Node) -> bool:
         operands.insert(0, _padded(bias[0], (columns,), node, padded))  # type: ignore[arg-type]
     size = sizes[0] * (sizes[2] + columns) * left.dtype.itemsize
     count = -(-size // LARGEST) if _is_returned(node) and not rows else 1
+    count = int(choose("runs of padded products", node.name, str(count), partial(_is_count, sizes)))
     node.replace_all_uses_with(_in_parts(node, operands, (sizes[0], sizes[2]), count))
     node.graph.erase_node(node)
     return True
+
+
+def _is_count(sizes: Sequence[Any], text: str) -> bool:
+    return text.isdigit() and 1 <= int(text) <= max(1, sizes[0])
 
 
 def _is_returned(node: fx.Node) -> bool:

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from primops import TensorMeta
+from symshapes.choices import decide
 from torch import fx
 from torch._ops import OpOverload
 
@@ -59,6 +60,7 @@ class _Case:
     dilation: list[int]
     groups: int
     dtype: torch.dtype
+    name: str
 
     @property
     def places(self) -> int:
@@ -88,26 +90,26 @@ class _Case:
             and self.weight[2:] == (1, 1)
             and {*self.stride} == {1}
         )
-        return one and self.places <= POINTWISE_PLACES
+        return one and self._chosen("small", self.places <= POINTWISE_PLACES)
 
     @property
     def has_large_weight(self) -> bool:
-        return (
-            self.is_float32
-            and self.groups == 1
-            and prod(self.weight) >= LARGE_WEIGHT
-            and self.places <= GRADIENT_PLACES
-        )
+        is_large = prod(self.weight) >= LARGE_WEIGHT and self.places <= GRADIENT_PLACES
+        return self.is_float32 and self.groups == 1 and self._chosen("large weight", is_large)
 
     @property
     def is_wide_depthwise(self) -> bool:
         depthwise = self.groups == self.image[1] == self.weight[0] and {*self.dilation} == {1}
-        return self.is_float32 and depthwise and prod(self.weight[2:]) > WIDE_WINDOW
+        is_wide = prod(self.weight[2:]) > WIDE_WINDOW
+        return self.is_float32 and depthwise and self._chosen("wide window", is_wide)
+
+    def _chosen(self, kind: str, preferred: bool) -> bool:
+        return decide("products of convolutions", f"{self.name}, {kind}", preferred)
 
 
-def _case(x: Any, weight: Any, result: Any, arguments: list[Any]) -> _Case | None:
-    """Describes a convolution; None if it can't be rewritten. ``arguments``: stride, padding,
-    dilation, transposed, output padding, groups.
+def _case(name: str, x: Any, weight: Any, result: Any, arguments: list[Any]) -> _Case | None:
+    """Describes the convolution of this name; None if it can't be rewritten. ``arguments``: stride,
+    padding, dilation, transposed, output padding, groups.
     """
     metas = [meta_of(node) for node in (x, weight, result)]
     if arguments[3] or any(
@@ -117,12 +119,13 @@ def _case(x: Any, weight: Any, result: Any, arguments: list[Any]) -> _Case | Non
     if not all(isinstance(size, int) and size > 0 for m in metas for size in m.shape):  # type: ignore[union-attr]
         return None
     pairs = [list(value) * (2 if len(value) == 1 else 1) for value in arguments[:3]]
-    return _Case(*(tuple(m.shape) for m in metas), *pairs, arguments[5], metas[0].dtype)  # type: ignore[union-attr, arg-type]
+    shapes = (tuple(m.shape) for m in metas)  # type: ignore[union-attr]
+    return _Case(*shapes, *pairs, arguments[5], metas[0].dtype, name)  # type: ignore[union-attr, arg-type]
 
 
 def _forward(node: fx.Node) -> bool:
     x, weight, bias, *rest = arguments_of(node)
-    case = _case(x, weight, node, rest)
+    case = _case(node.name, x, weight, node, rest)
     if case is None or not (case.has_patches or (bias is None and case.is_pointwise)):
         return False
     write = _Writer(node)
@@ -143,7 +146,7 @@ def _forward(node: fx.Node) -> bool:
 
 def _backward(node: fx.Node) -> bool:
     gradient, x, weight, _, *rest, wanted = arguments_of(node)
-    case = _case(x, weight, gradient, rest)
+    case = _case(node.name, x, weight, gradient, rest)
     if case is None:
         return False
     write, replaced = _Writer(node), {}

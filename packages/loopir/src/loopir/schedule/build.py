@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import sympy
+from symshapes.choices import choose, current, decide
 from symshapes.decisions import may
 
 from loopir.ir.body import replay
@@ -67,6 +68,8 @@ def build_kernel(
         ordered = order_loops(ordered, accesses, graph.facts)
     if reorders and not group.is_ordered:
         reduced = order_loops(reduced, accesses, graph.facts)
+    if reorders:
+        ordered, reduced = _recorded_order(group, ordered, reduced)
     is_scan = any(m.member.node.kind == "scan" for m in members)
     ranges, outer_map = (ordered, {}) if keep_loops else collapse(ordered, accesses, "x")
     reduction, inner_map = (reduced, {}) if keep_loops else collapse(reduced, accesses, "r")
@@ -76,7 +79,45 @@ def build_kernel(
     bodies = _bodies(recorder.slots)
     bodies = _drop_unused(bodies, external)
     kernel, buffers = _finish(group, graph, bodies, ranges, reduction, is_scan)
+    if current() is not None and not keep_loops:
+        vector, tile = _recorded_axes(group, kernel, is_scan)
+        kernel = replace(kernel, vector_axis=vector, tile_axis=tile)
     return kernel if options.vectorise else _without_vector(kernel), buffers
+
+
+def _recorded_order(
+    group: Group, ordered: list[Range], reduced: list[Range]
+) -> tuple[list[Range], list[Range]]:
+    """The loops in the recorded order; a reduction by position keeps its own."""
+    nests = {item.symbol.name: item for item in (*ordered, *reduced)}  # type: ignore[attr-defined]
+    own = [[item.symbol.name for item in nest] for nest in (ordered, reduced)]  # type: ignore[attr-defined]
+
+    def is_possible(text: str) -> bool:
+        outer, _, inner = (part.split() for part in text.partition(" | "))
+        fits = inner == own[1] if group.is_ordered else sorted(inner) == sorted(own[1])
+        return fits and sorted(outer) == sorted(own[0])
+
+    preferred = " | ".join(map(" ".join, own))
+    outer, _, inner = choose("loops", group.title, preferred, is_possible).partition(" | ")
+    return [nests[name] for name in outer.split()], [nests[name] for name in inner.split()]
+
+
+def _recorded_axes(
+    group: Group, kernel: Kernel, is_scan: bool
+) -> tuple[sympy.Symbol | None, sympy.Symbol | None]:
+    """The recorded axes to vectorise and to tile."""
+    inner = () if is_scan else kernel.reduction
+    vectors = {nest[-1].symbol.name: nest[-1].symbol for nest in (kernel.ranges, inner) if nest}  # type: ignore[attr-defined]
+    tiles = {item.symbol.name: item.symbol for item in kernel.ranges}  # type: ignore[attr-defined]
+
+    def is_possible(text: str) -> bool:
+        vector, _, tile = text.partition(" ")
+        known = vector in (*vectors, "none") and tile in (*tiles, "none")
+        return known and (tile == "none" or (tile != vector and vector in tiles))
+
+    preferred = f"{kernel.vector_axis or 'none'} {kernel.tile_axis or 'none'}"
+    vector, _, tile = choose("axes", group.title, preferred, is_possible).partition(" ")
+    return vectors.get(vector), tiles.get(tile)
 
 
 def _resolve(member: Member, group: Group, graph: LoweredGraph) -> Resolved:
@@ -149,7 +190,9 @@ def _is_recomputable(item: Resolved) -> bool:
         4 if step.op in COSTLY or step.op in ("uniform", "uniform16") else 1
         for step in item.program
     )
-    return weight <= MAX_RECOMPUTED and item.member.node.kind == "pointwise"
+    if item.member.node.kind != "pointwise":
+        return False
+    return decide("recomputed values", item.member.node.buffer, weight <= MAX_RECOMPUTED)
 
 
 def _value_of(item: Resolved, recorder: KernelRecorder, change: dict) -> Value:

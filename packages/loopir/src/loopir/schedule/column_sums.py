@@ -10,10 +10,11 @@ in any order, so this is not done where results must be reproducible.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import sympy
 import torch
+from symshapes.choices import current
 from symshapes.decisions import may
 
 from loopir.ir.kernel import Instruction, Value
@@ -30,34 +31,65 @@ IN_ORDER = frozenset({"cpu"})
 """Devices whose kernels add in a fixed order, and for symbolic sizes too."""
 LONGEST_ROW = 8192
 MOST_SUMS = 4
+FUSED = "fused"
+"""The rule of recorded fusions."""
 
 SamePoints = Callable[[Group, Group, Joint, list[str]], bool]
 Takes = Callable[[Group, Group, Group], bool]
 
 
-def add_sums_to_rows(
-    graph: LoweredGraph, dag: Dag, same_points: SamePoints, takes: Takes
-) -> list[Decision]:
+@dataclass(frozen=True, slots=True)
+class ColumnSums:
+    """Where column sums may move. ``same_points(left, right, joint, buffers)``: whether each point
+    reads from ``buffers`` only what it writes itself. ``takes(fused, left, right)``: whether the
+    code generator takes the fused loops.
+    """
+
+    graph: LoweredGraph
+    dag: Dag
+    same_points: SamePoints
+    takes: Takes
+
+
+def add_sums_to_rows(where: ColumnSums) -> list[Decision]:
     """Moves column sums into row groups that read the same buffers, or that write what they sum;
     returns a description of each move.
-
-    ``same_points(left, right, joint, buffers)``: whether each point reads from ``buffers`` only
-    what it writes itself. ``takes(fused, left, right)``: whether the code generator takes the
-    fused loops.
     """
-    decisions = []
+    decisions, dag = [], where.dag
     for name in sorted(dag.groups, key=lambda name: dag.groups[name].first):
         sums = dag.groups.get(name)
-        if sums is None or not _are_column_sums(sums, graph):
+        if sums is None or not _are_column_sums(sums, where.graph):
+            continue
+        if not _are_worth_moving(sums, where.graph):
             continue
         for other in _readers(sums, dag):
-            joined = _joined(dag.groups[other], sums, graph, dag, same_points, takes)
-            if joined is not None:
-                shared = ", ".join(sorted(sums.reads & joined.reads))
-                reason = f"sums of columns while rows of {shared} are read"
-                decisions.append(Decision(other, name, True, reason, 0))
+            rows = dag.groups[other]
+            if where.graph.facts.hint(points_of(rows.reduction)) > LONGEST_ROW:
+                continue
+            moved = _move(where, rows, sums)
+            if moved is not None:
+                decisions.append(moved)
                 break
     return decisions
+
+
+def add_sums(where: ColumnSums, rows: Group, sums: Group) -> Decision | None:
+    """Moves column sums into a row group, whether or not that pays off; None if it isn't legal."""
+    if not _are_column_sums(sums, where.graph) or rows.name not in _readers(sums, where.dag):
+        return None
+    return _move(where, rows, sums)
+
+
+def _move(where: ColumnSums, rows: Group, sums: Group) -> Decision | None:
+    joined = _joined(rows, sums, where)
+    if joined is None:
+        return None
+    choices = current()
+    if choices is not None:
+        choices.extend(FUSED, f"sums of {sums.title} into {rows.title}")
+    shared = ", ".join(sorted(sums.reads & joined.reads))
+    reason = f"sums of columns while rows of {shared} are read"
+    return Decision(rows.name, sums.name, True, reason, 0)
 
 
 def _readers(sums: Group, dag: Dag) -> list[str]:
@@ -72,7 +104,7 @@ def _are_column_sums(group: Group, graph: LoweredGraph) -> bool:
         return False
     device = graph.buffers[group.members[0].node.buffer].device.type
     reduced = [member.node for member in group.members if member.node.reduction]
-    if device not in LEAST_ROWS or len(reduced) > MOST_SUMS:
+    if device not in LEAST_ROWS:
         return False
     if any(member.inner and not member.node.reduction for member in group.members):
         return False
@@ -81,14 +113,19 @@ def _are_column_sums(group: Group, graph: LoweredGraph) -> bool:
         torch.are_deterministic_algorithms_enabled() or (rows * columns).free_symbols
     ):
         return False
-    if graph.facts.hint(columns) > LONGEST_ROW or graph.facts.hint(rows) < LEAST_ROWS[device]:
-        return False
     buffers = [graph.buffers[node.buffer] for node in reduced]
     return (
         all(map(_is_plain_sum, reduced))
         and all(b.dtype is torch.float32 for b in buffers)
         and _inner_reads(group).isdisjoint(group.writes)
     )
+
+
+def _are_worth_moving(group: Group, graph: LoweredGraph) -> bool:
+    device = graph.buffers[group.members[0].node.buffer].device.type
+    rows, columns = (graph.facts.hint(points_of(x)) for x in (group.reduction, group.ranges))
+    count = sum(bool(member.node.reduction) for member in group.members)
+    return count <= MOST_SUMS and columns <= LONGEST_ROW and rows >= LEAST_ROWS[device]
 
 
 def _inner_reads(group: Group) -> set[str]:
@@ -103,19 +140,11 @@ def _is_plain_sum(node: LoopNode) -> bool:
     return plain and reduces[0].args[0] == "sum" and node.program[-1] is reduces[0]
 
 
-def _joined(
-    rows: Group,
-    sums: Group,
-    graph: LoweredGraph,
-    dag: Dag,
-    same_points: SamePoints,
-    takes: Takes,
-) -> Group | None:
+def _joined(rows: Group, sums: Group, where: ColumnSums) -> Group | None:
     """The row group with the sums, inserted into ``dag``; None if the two can't be fused."""
+    graph, dag = where.graph, where.dag
     adds = [member for member in sums.members if member.node.reduction]
     if not rows.is_fusable or not rows.reduction or rows.name in dag.successors[sums.name]:
-        return None
-    if graph.facts.hint(points_of(rows.reduction)) > LONGEST_ROW:
         return None
     if points_of(rows.ranges, rows.reduction) != points_of(sums.ranges, sums.reduction):
         return None
@@ -135,8 +164,8 @@ def _joined(
     for joint in joints(rows, pointwise, shared, graph.facts) if shared else ():
         fused = merged(rows, pointwise, joint)
         fits = points_of(joint.reduction) == points_of(sums.ranges)
-        fits = fits and same_points(rows, pointwise, joint, written)
-        allowed = fits and takes(fused, rows, sums)
+        fits = fits and where.same_points(rows, pointwise, joint, written)
+        allowed = fits and where.takes(fused, rows, sums)
         if allowed and may("fusion", "add sums to rows", sums.name):
             others = [member for member in sums.members if not member.node.reduction]
             dag.move_adds(rows, sums, fused, replace(sums, members=others, reduction=[]))

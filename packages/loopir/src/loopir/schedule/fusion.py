@@ -10,11 +10,14 @@ parallel work.
 from __future__ import annotations
 
 import heapq
+import re
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 import torch
+from symshapes.choices import current
 from symshapes.decisions import may
 
 from loopir.backend import OffersTemplates
@@ -24,7 +27,7 @@ from loopir.ir.program import Decision
 from loopir.ir.simplify import extents_of, points_of
 from loopir.options import Options
 
-from .column_sums import add_sums_to_rows
+from .column_sums import FUSED, ColumnSums, add_sums, add_sums_to_rows
 from .dag import UNKNOWN, Dag
 from .group import Group, Joint, joints, merged
 from .selection import Selection
@@ -39,6 +42,7 @@ MAX_NEAR = 6
 MAX_EXPLAINED = 32
 SMALL_BUNDLE = 1 << 10
 SMALL_WORK = 1 << 15
+_ENTRY = re.compile(r"(?:sums of )?(\S+) (?:and|into) (\S+?)(?:, loops (?P<loops>\d+))?")
 
 
 @dataclass(slots=True)
@@ -53,11 +57,45 @@ class Fusion:
     decisions: list[Decision] = field(default_factory=list)
     _outputs: set[str] = field(default_factory=set)
     _bytes: dict[str, int] = field(default_factory=dict)
+    _joint: int = 0
 
     def run(self) -> None:
         """Fuses while a fusion saves memory traffic; keeps the last decision on each pair."""
         self._outputs = self.graph.output_buffers
         self._offer_templates()
+        if not self._repeat_known():
+            self._search()
+        last = {(decision.first, decision.second): decision for decision in self.decisions}
+        self._explain_others(last)
+        self.decisions = list(last.values())
+
+    def _repeat_known(self) -> bool:
+        """Repeats the recorded fusions, in order; False if there are none, or one is stale."""
+        choices = current()
+        known = None if choices is None else choices.sequence(FUSED)
+        if choices is None or known is None:
+            return False
+        choices.extend(FUSED)
+        for entry in known:
+            if not self._repeat(entry):
+                choices.extend(FUSED, stale=f"{entry} can't be fused")
+                return False
+        return True
+
+    def _repeat(self, entry: str) -> bool:
+        found = _ENTRY.fullmatch(entry)
+        names = found.groups()[:2] if found else ()
+        known = [self.dag.groups.get(name.rpartition(":")[2]) for name in names]
+        left, right = known if known else (None, None)
+        if found is None or left is None or right is None or left is right:
+            return False
+        if not entry.startswith("sums"):
+            return self._try(left, right, joint=int(found["loops"] or 0)) is not None
+        moved = add_sums(self._sums, right, left)
+        self.decisions += [] if moved is None else [moved]
+        return moved is not None
+
+    def _search(self) -> None:
         queue: list[tuple[int, int, int, str, str]] = []
         seen: defaultdict[str, set[str]] = defaultdict(set)
         for group in list(self.dag.groups.values()):
@@ -74,13 +112,8 @@ class Fusion:
                 for partner in seen.pop(fused.name, ()):
                     seen[partner].discard(fused.name)
                 self._add_candidates(fused, queue, seen)
-        self.decisions += add_sums_to_rows(
-            self.graph, self.dag, self._same_points, self.selection.takes
-        )
+        self.decisions += add_sums_to_rows(self._sums)
         self._bundle_small()
-        last = {(decision.first, decision.second): decision for decision in self.decisions}
-        self._explain_others(last)
-        self.decisions = list(last.values())
 
     def _explain_others(self, known: dict[tuple[str, str], Decision]) -> None:
         """Adds the reasons why loops that share a buffer, and are near each other, were never
@@ -179,27 +212,41 @@ class Fusion:
                 total += self._size(name)
         return total
 
-    def _try(self, left: Group, right: Group, small: bool = False) -> Group | None:
+    @property
+    def _sums(self) -> ColumnSums:
+        return ColumnSums(self.graph, self.dag, self._same_points, self.selection.takes)
+
+    def _try(
+        self, left: Group, right: Group, small: bool = False, joint: int | None = None
+    ) -> Group | None:
+        """The fused group if that is legal and, without the recorded number of a ``joint``, pays
+        off.
+        """
         saved = self._saved(left, right)
-        reason, fused = self._judge(left, right, saved, small)
+        reason, fused = self._judge(left, right, saved, small, joint)
         first, second = _names(left), _names(right)
         if fused is not None and not may("fusion", "fuse", f"{first} and {second}"):
             reason, fused = "a search for a wrong result keeps them apart", None
         is_fused, origins = fused is not None, map(_origins, (left, right))
         self.decisions.append(Decision(first, second, is_fused, reason, saved, *origins))
         if fused is not None:
+            self._note(left, right)
             self.dag.replace(left, right, fused)
         return fused
 
+    def _note(self, left: Group, right: Group) -> None:
+        choices = current()
+        if choices is not None:
+            loops = f", loops {self._joint}" if self._joint else ""
+            choices.extend(FUSED, f"{left.title} and {right.title}{loops}")
+
     def _judge(
-        self, left: Group, right: Group, saved: int, small: bool
+        self, left: Group, right: Group, saved: int, small: bool, joint: int | None
     ) -> tuple[str, Group | None]:
-        if len(left.members) + len(right.members) > MAX_MEMBERS:
-            return f"more than {MAX_MEMBERS} nodes", None
-        if len(left.reads | right.reads | set(left.writes) | set(right.writes)) > MAX_BUFFERS:
-            return f"more than {MAX_BUFFERS} buffers", None
-        if _instructions(left) + _instructions(right) > MAX_INSTRUCTIONS:
-            return f"more than {MAX_INSTRUCTIONS} instructions", None
+        self._joint = 0
+        large = _too_large(left, right) if joint is None else ""
+        if large:
+            return large, None
         if self._device(left) != self._device(right):
             return "different devices", None
         between = self.dag.step_between(left, right)
@@ -211,6 +258,8 @@ class Fusion:
             return self._judge_template(left, right, saved)
         shared = self._shared(left, right)
         written = [name for name in shared if name in left.writes or name in right.writes]
+        if joint is not None:
+            return self._align_known(left, right, shared, written, joint)
         if not written and not small and saved * 8 < self._traffic(left, right):
             return f"only {saved} bytes shared", None
         return self._align(left, right, shared, written, saved, small)
@@ -273,8 +322,8 @@ class Fusion:
         small: bool,
     ) -> tuple[str, Group | None]:
         reason = "their loops do not align"
-        for joint in joints(left, right, shared, self.graph.facts):
-            candidate = merged(left, right, joint)
+        for number, joint in enumerate(joints(left, right, shared, self.graph.facts)):
+            candidate, self._joint = merged(left, right, joint), number
             if not self._same_points(left, right, joint, written):
                 reason = "a point reads what another point writes"
                 continue
@@ -289,6 +338,19 @@ class Fusion:
                 continue
             return "saves a launch" if small else f"saves {saved} bytes", candidate
         return reason, None
+
+    def _align_known(
+        self, left: Group, right: Group, shared: list[str], written: list[str], number: int
+    ) -> tuple[str, Group | None]:
+        """The group with the recorded one of the common loops, if it is legal."""
+        found = islice(joints(left, right, shared, self.graph.facts), number, None)
+        joint, self._joint = next(found, None), number
+        if joint is None or not self._same_points(left, right, joint, written):
+            return "the recorded loops do not align", None
+        candidate = merged(left, right, joint)
+        if not self.selection.takes(candidate, left, right):
+            return "the code generator does not support the fused loops", None
+        return "recorded", candidate
 
     def _device(self, group: Group) -> torch.device:
         return self.graph.buffers[group.members[0].node.buffer].device
@@ -352,6 +414,16 @@ def _origins(group: Group) -> tuple[tuple[Origin, ...], ...]:
     if group.extern is not None:
         return (group.extern.origins,)
     return tuple(member.node.origins for member in group.members)
+
+
+def _too_large(left: Group, right: Group) -> str:
+    if len(left.members) + len(right.members) > MAX_MEMBERS:
+        return f"more than {MAX_MEMBERS} nodes"
+    if len(left.reads | right.reads | set(left.writes) | set(right.writes)) > MAX_BUFFERS:
+        return f"more than {MAX_BUFFERS} buffers"
+    if _instructions(left) + _instructions(right) > MAX_INSTRUCTIONS:
+        return f"more than {MAX_INSTRUCTIONS} instructions"
+    return ""
 
 
 def _instructions(group: Group) -> int:

@@ -60,6 +60,12 @@ class Group:
     prologues: tuple[tuple[str, Group], ...] = ()
 
     @property
+    def title(self) -> str:
+        """``name``, after the node of the graph from which its first part comes."""
+        first = self.extern if self.extern is not None else self.members[0].node
+        return f"{next((name for name, _ in first.origins), '')}:{self.name}"
+
+    @property
     def is_fusable(self) -> bool:
         """Whether it can be fused: not scatters, scans, or extern calls without a template."""
         if self.extern is not None and not self.product:

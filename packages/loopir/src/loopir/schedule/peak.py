@@ -6,6 +6,9 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Sequence
+from functools import partial
+
+from symshapes.choices import choose, current
 
 from loopir.ir.node import LoweredGraph
 
@@ -15,6 +18,7 @@ from .users import NOBODY
 
 GAIN = 0.92
 """Share of program order's peak memory below which another order is worth parting launches."""
+PROGRAM = "program order"
 NEAR = 16
 """How many ready groups, in program order, are compared."""
 
@@ -24,7 +28,27 @@ def order_steps(dag: Dag, graph: LoweredGraph) -> list[Group]:
     plain = dag.order()
     lifetimes = _Lifetimes(dag, graph)
     lean = _lean_order(dag, lifetimes)
-    return lean if lifetimes.peak(lean) < GAIN * lifetimes.peak(plain) else plain
+    is_better = lifetimes.peak(lean) < GAIN * lifetimes.peak(plain)
+    if current() is None:
+        return lean if is_better else plain
+    preferred = " ".join(group.title for group in lean) if is_better else PROGRAM
+    chosen = choose("order of steps", "all", preferred, partial(_is_order, dag))
+    return plain if chosen == PROGRAM else [dag.groups[name] for name in _names(chosen)]
+
+
+def _is_order(dag: Dag, text: str) -> bool:
+    """Whether a text has all groups, each after those that it depends on."""
+    names = _names(text)
+    places = {name: place for place, name in enumerate(names)}
+    if text == PROGRAM:
+        return True
+    return sorted(names) == sorted(dag.groups) and all(
+        places[before] < places[name] for name in names for before in dag.predecessors[name]
+    )
+
+
+def _names(text: str) -> list[str]:
+    return [title.rpartition(":")[2] for title in text.split()]
 
 
 class _Lifetimes:

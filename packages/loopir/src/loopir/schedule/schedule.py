@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from symshapes.choices import within
+
 from loopir.backend import CodeGenerator, OffersTemplates, SelectsKernels
 from loopir.ir.kernel import Kernel
 from loopir.ir.nest import map_leaves
@@ -48,7 +50,7 @@ def schedule(
     """
     options = options or Options()
     scheduler = _Scheduler(options, codegens or {})
-    known = {block: scheduler.run(block.graph) for block in blocks_in(graph)}
+    known = {block: scheduler.run_block(block) for block in blocks_in(graph)}
     graph = replace(graph, buffers=dict(graph.buffers))
     return plan(graph, scheduler, scheduler.run(graph), known)
 
@@ -97,6 +99,11 @@ class _Scheduler:
         self.kernels: list[Kernel | Template] = []
         self.decisions: list[Decision] = []
         self._numbers: dict[str, int] = {}
+
+    def run_block(self, block: Block) -> list[Step]:
+        """``run`` for the graph of a block, whose buffers have names of their own."""
+        with within(block.name):
+            return self.run(block.graph)
 
     def run(self, graph: LoweredGraph) -> list[Step]:
         """The launches and calls of a graph, in order."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
+from symshapes.choices import decide
 from symshapes.decisions import may
 
 from loopir.ir.kernel import Body, Instruction, Kernel, Value
@@ -47,7 +48,9 @@ def join_small(
         kernel = kernels[step.kernel]
         if isinstance(kernel, Kernel) and _may_rise(step, position, kernel, given, first):
             loops = kernel.device, kernel.ranges, kernel.vector_axis, kernel.tile_axis
-            if _is_small(kernel, facts):
+            if _can_join(kernel) and decide(
+                "small launches", step.buffers[-1], _is_small(kernel, facts)
+            ):
                 found[*loops, kernel.sizes].append((position, step, kernel))
     changed: dict[int, Step | None] = {}
     for launches in found.values():
@@ -62,12 +65,12 @@ def join_small(
     return [step for step in placed if step is not None]
 
 
+def _can_join(kernel: Kernel) -> bool:
+    return [body.inner for body in kernel.bodies] == [False] and "indirect" not in kernel.ops
+
+
 def _is_small(kernel: Kernel, facts: Facts) -> bool:
-    return (
-        [body.inner for body in kernel.bodies] == [False]
-        and "indirect" not in kernel.ops
-        and facts.hint(points_of(kernel.ranges)) <= SMALL_BUNDLE
-    )
+    return facts.hint(points_of(kernel.ranges)) <= SMALL_BUNDLE
 
 
 def _may_rise(

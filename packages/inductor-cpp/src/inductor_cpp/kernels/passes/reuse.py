@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from functools import partial
 
 import sympy
 import torch
-from loopir import Instruction, Kernel, Value
+from loopir import Instruction, Kernel, Value, choose, kernel_label
 
 from inductor_cpp.kernels.access import stored_buffers
 from inductor_cpp.kernels.kernel_plan import Plan, Role, cost, hint_of
@@ -51,9 +52,13 @@ def plan_row_cache(kernel: Kernel, plan: Plan) -> RowCache:
     cache = RowCache()
     if plan.role is not Role.REDUCTION or plan.axis is None:
         return cache
-    if math.prod(hint_of(kernel, item.extent) for item in kernel.reduction) > LONGEST_ROW:
+    length = math.prod(hint_of(kernel, item.extent) for item in kernel.reduction)
+    preferred = str(LEAST_COST) if length <= LONGEST_ROW else "none"
+    label = partial(kernel_label, kernel)
+    least = choose("row caches from cost", label, preferred, lambda x: x.isdigit() or x == "none")
+    if least == "none":
         return cache
-    keys = Keys(kernel, plan.axis.symbol)
+    keys = Keys(kernel, plan.axis.symbol, int(least))
     seen: dict[Hashable, _Known] = {}
     for number, body in enumerate(kernel.bodies):
         if not body.inner:
@@ -79,8 +84,8 @@ class Keys:
     along the row.
     """
 
-    def __init__(self, kernel: Kernel, axis: sympy.Symbol | None) -> None:
-        self.axis, self.stored = axis, stored_buffers(kernel)
+    def __init__(self, kernel: Kernel, axis: sympy.Symbol | None, least: int = LEAST_COST) -> None:
+        self.axis, self.stored, self.least = axis, stored_buffers(kernel), least
         self.keys: dict[str, Hashable] = {}
         self.numbers: dict[Hashable, int] = {}
         self.cost: dict[str, int] = {}
@@ -116,7 +121,7 @@ class Keys:
         """Whether loading the value is cheaper than computing it."""
         if step.result is None or step.op == "indirect":
             return False
-        return self.varies[step.result] and self.cost[step.result] >= LEAST_COST
+        return self.varies[step.result] and self.cost[step.result] >= self.least
 
     def _key(self, arg: object) -> Hashable:
         if isinstance(arg, Value):

@@ -12,6 +12,7 @@ A mean and the squared distances from it, two bodies, take one pass (``moments.p
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import prod
 
 import sympy
@@ -23,8 +24,10 @@ from loopir import (
     Range,
     Value,
     accessed,
+    choose,
     definitions,
     flat_position,
+    kernel_label,
     steps_of,
     symbol,
 )
@@ -44,6 +47,7 @@ GATHERED_BYTES = 32
 reads in flight (8192 logits at their targets took 9 us on an H200).
 """
 SMALLEST_CHUNK = 32
+WHOLE, TILES, CHUNKS = "whole", "tiles", "chunks"
 COMBINED = {"sum", "prod", "max", "min", "any", "all"}
 """Reductions whose partial results are combined by the same operation."""
 
@@ -61,17 +65,33 @@ def split_reduction(kernel: Kernel) -> Split | None:
     flat = merge_loops(kernel)
     if not _splittable(flat):
         return None
+    text = choose("splits of reductions", partial(kernel_label, flat), _preferred(flat), _is_split)
+    kind, _, count = text.partition(" ")
+    if kind == WHOLE:
+        return None
+    parts = _tiles if kind == TILES else _chunked
+    loops = parts(flat.reduction, int(count))
+    return None if loops is None else _Splitter(flat, *loops).run()
+
+
+def _is_split(text: str) -> bool:
+    kind, _, count = text.partition(" ")
+    return text == WHOLE or (kind in (TILES, CHUNKS) and count.isdigit() and int(count) > 0)
+
+
+def _preferred(flat: Kernel) -> str:
+    """How to split a kernel: in as many tiles, or chunks, or not at all."""
     work = describe(flat)
     tiling = choose_tiling(flat, work)
     programs = prod(-(-(integer(axis.extent) or 1) // axis.block) for axis in tiling.program_axes)
     each = max(work.itemsize, GATHERED_BYTES) if work.gathers else work.itemsize
     share = work.reduction * each * min(tiling.config.x, work.points)
     if programs >= MULTIPROCESSORS or share < SMALLEST_SHARE:
-        return None
+        return WHOLE
     wanted = PROGRAMS if work.inner_contiguous else PROGRAMS * 4 // max(2, tiling.config.num_warps)
-    loops = None if work.inner_contiguous else _tiles(flat.reduction, MOST_PROGRAMS // programs)
-    loops = loops or _chunked(flat.reduction, -(-wanted // programs))
-    return None if loops is None else _Splitter(flat, *loops).run()
+    most = MOST_PROGRAMS // programs
+    in_tiles = not work.inner_contiguous and _tiles(flat.reduction, most) is not None
+    return f"{TILES} {most}" if in_tiles else f"{CHUNKS} {-(-wanted // programs)}"
 
 
 def _splittable(kernel: Kernel) -> bool:
