@@ -1,9 +1,9 @@
 """What each optimisation is worth: the speed-up over eager with all of them, and without each.
 
-usage: python -m benchmarks.ablation [MODEL...] [--modes inference training] [--dtype fp32]
-[--without SWITCH...] [--rounds N] [--save]
+usage: python -m benchmarks.ablation [MODEL...] [--device cpu|cuda] [--modes inference training]
+[--dtype fp32] [--without SWITCH...] [--rounds N] [--save]
 
-Every model runs in a process of its own, where all variants are measured in turns. The speed-up of
+Models are those of benchmarks.cpu_models, or of benchmarks.gpu_models, which are bfloat16. Every model runs in a process of its own, where all variants are measured in turns. The speed-up of
 a variant is the geometric mean over the models, its loss what is lost of that with all on.
 """
 
@@ -19,10 +19,18 @@ from typing import Any
 
 import torch
 
-from benchmarks.cpu_models import DTYPES, MODELS, build, one_step
-from benchmarks.measure import alternate, environment, save_rows, single_thread_clock
+from benchmarks.cpu_models import DTYPES
+from benchmarks.measure import (
+    alternate,
+    awaited_clock,
+    environment,
+    save_rows,
+    single_thread_clock,
+)
 
+Step = Callable[[], object]
 ALL = "all"
+WARM_STEPS = 4
 SWITCHES: dict[str, dict[str, Any]] = {
     "fusion": {"fusion": False},
     "inlining": {"inlining": False},
@@ -49,24 +57,41 @@ def variants(device: str, training: bool, without: Sequence[str]) -> dict[str, d
     return {ALL: _ALL_ON, **{name: {**_ALL_ON, **SWITCHES[name]} for name in chosen}}
 
 
-def measure_model(
-    name: str, dtype: str, mode: str, without: Sequence[str], rounds: int
-) -> dict[str, float]:
-    """Speed-ups over eager, by variant; they share one process and take turns."""
+def models_of(device: str) -> Sequence[str]:
+    """The names of a device's models."""
+    from benchmarks import cpu_models, gpu_models
+
+    return [*(gpu_models if device == "cuda" else cpu_models).MODELS]
+
+
+def step_of(device: str, name: str, dtype: str, training: bool, options: Any) -> Step:
+    """A step of a model that is made and compiled anew; eager without ``options``."""
     import torchstrata
 
+    from benchmarks import cpu_models, gpu_models
+
+    if device == "cuda":
+        net, named = gpu_models.build(name, training)
+        call = net if options is None else torchstrata.compile(net, options=options)
+        return lambda: gpu_models.step_of(call, net, named, training)
+    model, inputs = cpu_models.build(name, DTYPES[dtype], training)
+    call = model if options is None else torchstrata.compile(model, options=options)
+    return lambda: cpu_models.one_step(call, inputs, training)
+
+
+def measure_model(
+    device: str, name: str, dtype: str, mode: str, without: Sequence[str], rounds: int
+) -> dict[str, float]:
+    """Speed-ups over eager, by variant; they share one process and take turns."""
     training = mode == "training"
+    chosen = {"eager": None, **variants(device, training, without)}
     with torch.set_grad_enabled(training):
-        model, inputs = build(name, DTYPES[dtype], training)
-        calls: dict[str, Callable[..., Any]] = {"eager": model}
-        for variant, options in variants("cpu", training, without).items():
-            twin, _ = build(name, DTYPES[dtype], training)
-            calls[variant] = torchstrata.compile(twin, options=options)
-        steps = {
-            variant: (lambda call=call: one_step(call, inputs, training))
-            for variant, call in calls.items()
-        }
-        seconds = alternate(steps, rounds=rounds, seconds=0.05, clock=single_thread_clock())
+        steps = {v: step_of(device, name, dtype, training, o) for v, o in chosen.items()}
+        for step in steps.values():
+            for _ in range(WARM_STEPS):  # a CUDA graph is recorded at a later step
+                step()
+        clock = awaited_clock if device == "cuda" else single_thread_clock()
+        seconds = alternate(steps, rounds=rounds, seconds=0.05, clock=clock)
     return {name: seconds["eager"] / value for name, value in seconds.items() if name != "eager"}
 
 
@@ -104,7 +129,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("models", nargs="*", help="of benchmarks.cpu_models; without any, all")
+    parser.add_argument("models", nargs="*", help="without any, all")
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--modes", nargs="*", default=["inference"], choices=MODES)
     parser.add_argument("--dtype", default="fp32", choices=DTYPES)
     parser.add_argument("--without", nargs="*", default=[], choices=SWITCHES)
@@ -114,23 +140,28 @@ def main() -> None:
     chosen = parser.parse_args()
     if chosen.measure:
         (model,), (mode,) = chosen.models, chosen.modes
-        found = measure_model(model, chosen.dtype, mode, chosen.without, chosen.rounds)
+        found = measure_model(
+            chosen.device, model, chosen.dtype, mode, chosen.without, chosen.rounds
+        )
         print(json.dumps(found))
         return
-    common = ["--dtype", chosen.dtype, "--rounds", str(chosen.rounds), "--measure"]
+    common = ["--device", chosen.device, "--rounds", str(chosen.rounds), "--measure"]
+    dtype = "bf16" if chosen.device == "cuda" else chosen.dtype
+    common += ["--dtype", dtype]
     common += ["--without", *chosen.without] if chosen.without else []
     for mode in chosen.modes:
         speed_ups = {}
-        for model in chosen.models or MODELS:
+        for model in chosen.models or models_of(chosen.device):
             found = in_process([model, "--modes", mode, *common])
             if isinstance(found, str):
                 print(f"{mode} {model}: {found}", file=sys.stderr, flush=True)
                 continue
             speed_ups[model] = found
-        rows = [{"mode": mode, "dtype": chosen.dtype, **row} for row in table(speed_ups or EMPTY)]
+        about = {"device": chosen.device, "mode": mode, "dtype": dtype}
+        rows = [{**about, **row} for row in table(speed_ups or EMPTY)]
         print_table(rows)
         if chosen.save:
-            save_rows("ablation", environment(), rows, ("mode", "dtype", "optimisations"))
+            save_rows("ablation", environment(), rows, (*about, "optimisations"))
 
 
 def print_table(rows: Sequence[Mapping[str, Any]]) -> None:

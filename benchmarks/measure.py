@@ -67,6 +67,12 @@ def single_thread_clock() -> Callable[[], float]:
     return time.process_time if torch.get_num_threads() == 1 else time.perf_counter
 
 
+def awaited_clock() -> float:
+    """Wall time once the CUDA device has done all its work."""
+    torch.cuda.synchronize()
+    return time.perf_counter()
+
+
 def save_rows(
     suite: str, context: Mapping[str, str], rows: Sequence[Mapping[str, Any]], key: Sequence[str]
 ) -> None:

@@ -103,22 +103,30 @@ processes ran at once, so ratios say more than times.
 ABLATION = """\
 ## What each optimisation is worth
 
-Processor time of one thread on the CPU, inference; the geometric mean of the speed-ups over eager. The saved rows are those of
+The geometric mean of the speed-ups over eager with all optimisations, and without each: processor time of one thread on the CPU, time
+with the device awaited on CUDA devices. The saved rows are those of
 
-`OMP_NUM_THREADS=1 python -m benchmarks.ablation --rounds 5 --save bert gpt2 llama t5 vit resnet18 convnext_tiny
-efficientnet_b0 swin_tiny mixer unet dlrm stencil hf-bert hf-gpt2 hf-t5 hf-bart hf-llama hf-qwen3 hf-gemma2 hf-whisper
-hf-deberta hf-swin hf-mamba hf-convnext hf-mixtral`
+`OMP_NUM_THREADS=1 python -m benchmarks.ablation --device DEVICE --modes MODE --rounds 5 --save MODELS`
+
+with, on the CPU, the models bert gpt2 llama t5 vit resnet18 convnext_tiny efficientnet_b0 swin_tiny mixer unet dlrm stencil hf-bert
+hf-gpt2 hf-t5 hf-bart hf-llama hf-qwen3 hf-gemma2 hf-whisper hf-deberta hf-swin hf-mamba hf-convnext hf-mixtral.
 """
 
 
 def ablation() -> list[str]:
-    """The saved table: all on, and without each."""
+    """The saved tables, one for each device and mode: all on, and without each."""
     path = RESULTS / "ablation.json"
     if not path.exists():
         return []
     rows = json.loads(path.read_text())["rows"]
-    columns = ["mode", "dtype", "optimisations", "speed-up over eager", "loss", "models"]
-    return [ABLATION, *table(rows, {name: field(name) for name in columns}), ""]
+    columns = ["optimisations", "speed-up over eager", "loss", "models"]
+    lines = [ABLATION]
+    for kind in dict.fromkeys((row["device"], row["mode"], row["dtype"]) for row in rows):
+        device, mode, dtype = kind
+        chosen = [row for row in rows if (row["device"], row["mode"], row["dtype"]) == kind]
+        lines += [f"### {mode.capitalize()} on {device} in {dtype}", ""]
+        lines += [*table(chosen, {name: field(name) for name in columns}), ""]
+    return lines
 
 
 def page(by_device: dict[str, list[Row]]) -> str:
