@@ -6,7 +6,14 @@ import time
 from pathlib import Path
 
 import pytest
-from loopir import ArtifactStore, BuildError, StoreError, StoreWarning, optional_files
+from loopir import (
+    ArtifactStore,
+    BuildError,
+    StoreError,
+    StoreWarning,
+    explain_miss,
+    optional_files,
+)
 from loopir.cache.exclusive import exclusive
 from loopir.cache.store import default_root
 
@@ -365,3 +372,20 @@ def test_a_miss_is_explained(tmp_path):
     assert "of 500 bytes became sha256" in other.explain_miss(
         a, c
     ) and "3 parts became 4" in other.explain_miss(a, c)
+
+
+def test_the_nearest_key_is_read_once(tmp_path, monkeypatch):
+    store = ArtifactStore(tmp_path)
+    near, far = store.key("a", "b", "c"), store.key("x", "y", "z")
+    for key in (near, far):
+        store.put(key, ".graph", b"payload")
+    store.put(store.key("a", "b", "d"), ".so", b"payload")
+    other = ArtifactStore(tmp_path)
+    missing = other.key("a", "b", "d")
+    assert other.keys(".graph") == sorted([near, far])
+    expected = f"{missing} missed; nearest is {near}:\n'c' became 'd'"
+    assert explain_miss(other, missing, ".graph") == expected
+    read = []
+    monkeypatch.setattr(ArtifactStore, "_recorded", lambda self, key: read.append(key))
+    assert explain_miss(other, missing, ".graph") == expected
+    assert not read

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from .store import ArtifactStore
 
 NAME = ".last-miss"
+_known: dict[tuple[Path, str], tuple[str, ...]] = {}
+"""The parts of keys, which a trace compares at every miss."""
 
 
 def note_miss(store: ArtifactStore, key: str, suffix: str) -> None:
@@ -32,13 +35,22 @@ def explain_miss(
     """Which parts of a key that was not found differ from those of the nearest in the store."""
     parts = parts or store.parts_of(key) or ()
     best: tuple[int, str] | None = None
-    for artifact in store.artifacts():
-        known = store.parts_of(artifact.key) if artifact.suffix == suffix else None
-        if known and artifact.key != key and len(known) == len(parts):
+    for other in store.keys(suffix):
+        known = _parts(store, other)
+        if known and other != key and len(known) == len(parts):
             same = sum(a == b for a, b in zip(known, parts, strict=True))
-            best = max(best or (0, ""), (same, artifact.key))
+            best = max(best or (0, ""), (same, other))
     if best is None or not best[1]:
         return f"{key} missed: no other captured graph is kept"
-    known = store.parts_of(best[1]) or ()
+    known = _parts(store, best[1])
     lines = [f"{a} became {b}" for a, b in zip(known, parts, strict=True) if a != b]
     return "\n".join([f"{key} missed; nearest is {best[1]}:", *lines])
+
+
+def _parts(store: ArtifactStore, key: str) -> tuple[str, ...]:
+    """The parts of a key in the store: they never change, so that each is read once."""
+    place = (store.root, key)
+    found = _known.get(place) or store.parts_of(key) or ()
+    if found:
+        _known[place] = found
+    return found

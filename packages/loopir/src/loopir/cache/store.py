@@ -367,6 +367,10 @@ class ArtifactStore:
                     found.append(Artifact(path, status.st_size, status.st_mtime))
         return sorted(found, key=lambda artifact: (artifact.used, artifact.path))
 
+    def keys(self, suffix: str) -> list[str]:
+        """The keys of all artifacts with a suffix."""
+        return sorted(path.name.removesuffix(suffix) for path in self.root.glob(f"??/*{suffix}"))
+
     def _roots(self) -> list[Path]:
         """The directory to write to, and those to read from."""
         if not self._ready:
