@@ -1,14 +1,15 @@
 """Models on a CUDA device in bfloat16: eager, ours and torch.compile in turns; time, cold compile
 time, accuracy.
 
-usage: python -m benchmarks.gpu_models [--alone] [--again] [--default-mode] [--gpus N] [--jobs N]
-[--timeout S] [NAME[:inference|:training]...]
+usage: python -m benchmarks.gpu_models [--alone] [--again] [--default-mode] [--rotate] [--gpus N]
+[--jobs N] [--timeout S] [NAME[:inference|:training]...]
 
 A row per model and mode in results/gpu_models.json, each from a process of its own; rows that are
 there are kept (``--again``: measured anew). ``--gpus``: rows are spread over so many devices, each
 with its share of the cores. ``--jobs``: processes per device that compile at once; measuring waits
 until nobody does there. ``--alone``: not next to torch.compile, nothing written.
-``--default-mode``: without CUDA graphs. ``hf`` stands for all names that begin with it.
+``--default-mode``: not next to mode reduce-overhead. ``--rotate``: each call gets the next of four
+copies of the inputs, rows of their own. ``hf`` stands for all names that begin with it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import argparse
 import copy
 import fcntl
 import functools
+import itertools
 import json
 import os
 import statistics
@@ -40,6 +42,8 @@ from benchmarks.measure import counts_of_torch_compile, environment, save_rows
 from integration_tests.models.zoo import ZOO
 
 ROUNDS, SECONDS, WARM_STEPS = 7, 0.15, 7
+COPIES = 4
+"""Copies of the inputs that take turns with ``--rotate``."""
 RESULTS = Path(__file__).parent / "results" / "gpu_models.json"
 SHOWN = (
     "model", "mode", "ms", "eager", "tc", "reduce_overhead", "tc_reduce_overhead", "error",
@@ -113,6 +117,21 @@ MODELS: dict[str, Callable[[], Built]] = {
         num_hidden_layers=8,
         num_attention_heads=16,
     ),
+    "deberta_v2": lambda: _transformer(
+        ("DebertaV2", "DebertaV2ForMaskedLM"),
+        8,
+        512,
+        hidden_size=768,
+        num_hidden_layers=6,
+        num_attention_heads=12,
+        intermediate_size=3072,
+        vocab_size=32000,
+        relative_attention=True,
+        pos_att_type=["c2p", "p2c"],
+        position_buckets=256,
+        share_att_key=True,
+    ),
+    "mobilenet": lambda: _image("mobilenetv3_large_100", 128),
     "resnet50": lambda: _image("resnet50", 32),
     "convnext_tiny": lambda: _image("convnext_tiny", 32),
     "efficientnet_b0": lambda: _image("efficientnet_b0", 32),
@@ -284,7 +303,19 @@ def _compilers(alone: bool, default_mode: bool) -> dict[str, Callable[[nn.Module
     return found
 
 
-def run(name: str, training: bool, alone: bool, default_mode: bool) -> dict[str, Any]:
+def _in_turn(
+    inputs: dict[str, torch.Tensor], rotate: bool
+) -> Callable[[], dict[str, torch.Tensor]]:
+    """Gives the inputs of the next call."""
+    copies = [inputs]
+    if rotate:
+        copies += [{k: v.clone() for k, v in inputs.items()} for _ in range(COPIES - 1)]
+    return functools.partial(next, itertools.cycle(copies))
+
+
+def run(
+    name: str, training: bool, alone: bool, default_mode: bool, rotate: bool = False
+) -> dict[str, Any]:
     """One row: our milliseconds, and how many times longer the others take; seconds and
     megabytes.
     """
@@ -296,7 +327,10 @@ def run(name: str, training: bool, alone: bool, default_mode: bool) -> dict[str,
     wake_libraries(net, inputs, training)
     nets = {key: copy.deepcopy(net) for key in compilers}
     calls = {key: compilers[key](nets[key]) for key in compilers}
-    steps = {key: lambda key=key: step_of(calls[key], nets[key], inputs, training) for key in calls}
+    given = _in_turn(inputs, rotate)
+    steps = {
+        key: lambda key=key: step_of(calls[key], nets[key], given(), training) for key in calls
+    }
     cold = {}
     with _turn(exclusive=False):
         for key, step in steps.items():
@@ -309,7 +343,7 @@ def run(name: str, training: bool, alone: bool, default_mode: bool) -> dict[str,
         times = _alternate(steps)
     row: dict[str, Any] = {
         "model": name,
-        "mode": "training" if training else "inference",
+        "mode": ("training" if training else "inference") + " rotating" * rotate,
         "ms": round(times["ours"] * 1e3, 3),
     }
     row |= {
@@ -427,6 +461,7 @@ def _task(name: str, mode: str, options: argparse.Namespace) -> list[str]:
         f"{name}:{mode}",
         *(["--alone"] if options.alone else []),
         *(["--default-mode"] if options.default_mode else []),
+        *(["--rotate"] if options.rotate else []),
     ]
 
 
@@ -470,7 +505,7 @@ def _summarise(rows: list[dict[str, Any]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("names", nargs="*")
-    for flag in ("--alone", "--again", "--default-mode"):
+    for flag in ("--alone", "--again", "--default-mode", "--rotate"):
         parser.add_argument(flag, action="store_true")
     parser.add_argument("--gpus", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=1)
@@ -479,7 +514,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.row:
         name, _, mode = options.row.partition(":")
-        row = run(name, mode == "training", options.alone, options.default_mode)
+        row = run(name, mode == "training", options.alone, options.default_mode, options.rotate)
         print(json.dumps(row), flush=True)
         return
     print(*SHOWN)
