@@ -102,3 +102,11 @@ def test_a_large_result_is_in_memory_once(monkeypatch: pytest.MonkeyPatch) -> No
             weight, whole = (columns + 3) * inner * 2, rows * columns * 2
             assert host.planned_peak < weight + whole * 1.3
     assert products == [8, 1]
+
+
+@pytest.mark.parametrize("columns", [30528, 50264, 128256, 1 << 20])
+@pytest.mark.parametrize("rows", [64, 4096, 8192])
+def test_runs_are_whole_tiles_that_fit(rows: int, columns: int) -> None:
+    length = padding._rows_of_run(rows, columns, 2)
+    assert length == rows or length * columns * 2 <= padding.LARGEST
+    assert length == rows or length < padding.TILE[0] or length % padding.TILE[0] == 0

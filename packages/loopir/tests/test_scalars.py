@@ -138,3 +138,21 @@ def test_steps_of_an_optimizer(count: int) -> None:
     graph = moved(steps(count), *inputs)
     assert copies(graph) == 1
     torch.testing.assert_close(values(graph, *inputs), steps(count)(*inputs))
+
+
+def numbers(x):
+    """Numbers that the graph knows: of a tensor written out, and of a filled one."""
+    three = torch.tensor(3)
+    half = torch.full((), 0.5, dtype=torch.bfloat16)
+    return x * three + half, torch.where(x > 1, three.type_as(x), x)
+
+
+def test_known_numbers_are_written_out_on_the_other_device():
+    x = torch.arange(6.0)
+    graph = moved(numbers, x)
+    read = [x for n in graph.graph.nodes if n.target is not aten.full.default for x in n.args]
+    on = {n.meta["val"].device.type for n in read if isinstance(n, fx.Node) and "val" in n.meta}
+    assert on == {OTHER}
+    for found, expected in zip(values(graph, x), numbers(x), strict=True):
+        assert torch.equal(found, expected)
+        assert found.dtype == expected.dtype

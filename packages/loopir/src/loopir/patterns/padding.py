@@ -32,9 +32,17 @@ aten = torch.ops.aten
 ALIGNED = 8
 WORTH = 1 << 28
 """Minimum number of multiplications for which padding saves more than its copies cost."""
-LARGEST = 1 << 25
+LARGEST = 1 << 27
 """Maximum bytes of a padded result that is returned. A larger one is computed and sliced in runs of
 rows, since it would otherwise be in memory twice.
+
+On an H200, 8192 x 768 x 30522 takes 1.12 ms as a whole, 1.16 ms in runs of 2048 rows and 1.23 ms in
+runs of 32 MiB.
+"""
+TILE = (128, 256)
+MULTIPROCESSORS = 132
+"""Rows and columns of the library's tiles, and how many the device computes at a time: a run whose
+tiles fill the last round as well wastes nothing.
 """
 TURNS = {"t", "permute", "transpose"}
 HALVES = (torch.float16, torch.bfloat16)
@@ -66,16 +74,32 @@ def _pad_product(padded: dict[object, fx.Node], node: fx.Node) -> bool:
         if one is None or one.ndim != 1:
             return False
         operands.insert(0, _padded(bias[0], (columns,), node, padded))  # type: ignore[arg-type]
-    size = sizes[0] * (sizes[2] + columns) * left.dtype.itemsize
-    count = -(-size // LARGEST) if _is_returned(node) and not rows else 1
-    count = int(choose("runs of padded products", node.name, str(count), partial(_is_count, sizes)))
-    node.replace_all_uses_with(_in_parts(node, operands, (sizes[0], sizes[2]), count))
+    length = sizes[0]
+    if _is_returned(node) and not rows:
+        length = _rows_of_run(length, sizes[2] + columns, left.dtype.itemsize)
+    chosen = choose("rows of padded runs", node.name, str(length), partial(_is_length, sizes[0]))
+    node.replace_all_uses_with(_in_parts(node, operands, (sizes[0], sizes[2]), int(chosen)))
     node.graph.erase_node(node)
     return True
 
 
-def _is_count(sizes: Sequence[Any], text: str) -> bool:
-    return text.isdigit() and 1 <= int(text) <= max(1, sizes[0])
+def _is_length(rows: Any, text: str) -> bool:
+    return text.isdigit() and 1 <= int(text) <= max(1, rows)
+
+
+def _rows_of_run(rows: Any, columns: Any, itemsize: int) -> int:
+    """The rows that are computed at a time: all, or as many whole tiles as fit into LARGEST, of
+    those numbers the one with the most rows for each round of tiles.
+    """
+    most = LARGEST // (columns * itemsize)
+    if rows <= most:
+        return rows
+    if most < TILE[0]:
+        return max(most, 1)
+    across = -(-columns // TILE[1])
+    tiles = range(1, most // TILE[0] + 1)
+    best = max(tiles, key=lambda count: (count / -(-count * across // MULTIPROCESSORS), count))
+    return best * TILE[0]
 
 
 def _is_returned(node: fx.Node) -> bool:
@@ -87,13 +111,12 @@ def _is_returned(node: fx.Node) -> bool:
 
 
 def _in_parts(
-    node: fx.Node, operands: Sequence[Any], shape: tuple[Any, Any], count: int
+    node: fx.Node, operands: Sequence[Any], shape: tuple[Any, Any], length: Any
 ) -> fx.Node:
-    """The product of padded operands without the padding, computed in ``count`` runs of rows."""
+    """The product of padded operands without the padding, ``length`` rows at a time."""
     *bias, left, right = operands
-    if count == 1:
+    if length >= shape[0]:
         return _product(node, operands, shape)
-    length = -(-shape[0] // count)
     parts = []
     for first in range(0, shape[0], length):
         last = min(first + length, shape[0])

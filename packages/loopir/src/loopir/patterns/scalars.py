@@ -14,7 +14,7 @@ from primops import TensorMeta
 from torch import fx
 from torch._ops import OpOverload
 
-from .match import add_call, meta_of
+from .match import add_call, constant_of, meta_of, tensor_of
 
 aten = torch.ops.aten
 ALIGNED = 16
@@ -23,8 +23,9 @@ ALIGNED = 16
 def move_scalars(gm: fx.GraphModule) -> None:
     """Moves CPU scalars (tensors without dimensions) into one tensor per dtype on the device that
     needs them: those that pointwise operators of the device read or that are copied to it. The
-    nodes that compute them move to the front.
+    nodes that compute them move to the front. Known numbers are written out on the device instead.
     """
+    _write_out_numbers(gm)
     uses = _uses(gm.graph)
     wanted = {scalar for _, scalar, _ in uses}
     first = _in_front(gm.graph, wanted) if len(wanted) > 1 else None
@@ -41,6 +42,39 @@ def move_scalars(gm: fx.GraphModule) -> None:
         }
     for user, scalar, device in uses:
         user.replace_input_with(scalar, moved[scalar, device])
+
+
+def _write_out_numbers(gm: fx.GraphModule) -> None:
+    """Has operators of another device read a number that is known, as ``full`` there, and not a CPU
+    scalar with that number.
+    """
+    for node in list(gm.graph.nodes):
+        number = _number_of(gm, node)
+        if number is None:
+            continue
+        dtype, there = tensor_of(node).dtype, dict[torch.device, fx.Node]()
+        for user in list(node.users):
+            device = _device_of(user)
+            if device is None or device.type == "cpu" or not _is_pointwise(user.target):
+                continue
+            if device not in there:
+                given = {"dtype": dtype, "device": device}
+                meta = TensorMeta((), (), dtype, device)
+                there[device] = add_call(node.next, aten.full.default, ([], number), meta, given)
+            user.replace_input_with(node, there[device])
+
+
+def _number_of(gm: fx.GraphModule, node: fx.Node) -> bool | int | float | None:
+    """The number in a scalar on the CPU that is a constant or made from a number."""
+    if not _is_scalar(node) or tensor_of(node).device.type != "cpu":
+        return None
+    constant = constant_of(gm, node)
+    if constant is not None and not constant.is_complex() and constant.layout is torch.strided:
+        return constant.item()
+    if node.target in (aten.full.default, aten.scalar_tensor.default):
+        number = node.args[-1]
+        return number if isinstance(number, (bool, int, float)) else None
+    return None
 
 
 def _uses(graph: fx.Graph) -> list[tuple[fx.Node, fx.Node, torch.device]]:
