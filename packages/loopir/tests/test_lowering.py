@@ -11,6 +11,7 @@ from loopir import LoweringError, check_program, format_kernel, lower, schedule
 from loopir.lowering import TABLE
 from primops import OPSET, ExternPrim
 from primops.testing import trace
+from torch._ops import OpOverload
 
 aten = torch.ops.aten
 
@@ -262,6 +263,25 @@ def test_floats_of_8_bits_are_loops_of_cuda_devices_only(kind):
     check_program(program)
     assert len(program.kernels) == (1 if kind == "cuda" else 2)
     assert ("float8_e4m3fn" in format_kernel(program.kernels[0])) == (kind == "cuda")
+
+
+@pytest.mark.parametrize("kind", ["cuda", "cpu"])
+def test_floats_of_8_bits_move_in_loops_of_cuda_devices_only(kind):
+    def function(x):
+        narrow = (x * 2).to(torch.float8_e4m3fn)
+        return narrow, narrow.t().contiguous(), narrow[1:].view(-1)
+
+    graph = trace(function, torch.randn(8, 4))
+    for node in list(graph.graph.nodes)[:-1]:
+        meta = primops.TensorMeta.from_tensor(node.meta["val"])
+        node.meta["val"] = dataclasses.replace(meta, device=torch.device(kind, 0))
+    graph = primops.decompose(graph)
+    moved = [node.target for node in graph.graph.nodes if isinstance(node.target, OpOverload)]
+    assert (moved == []) == (kind == "cuda")
+    if kind == "cuda":
+        program = schedule(lower(graph))
+        check_program(program)
+        assert len(program.kernels) == 1
 
 
 @pytest.mark.parametrize(

@@ -175,7 +175,7 @@ class _Pass:
         if is_size_query(op) and not isinstance(meta, TensorMeta):
             return node.meta["val"]
         args, kwargs = map_values(self.lookup, node.args), map_values(self.lookup, node.kwargs)
-        is_exotic = _is_exotic((args, kwargs, meta), stored=op is torch.ops.aten._to_copy.default)
+        is_exotic = _is_exotic((args, kwargs, meta), stored=_takes_stored(op, meta))
         rule = None if is_exotic else self.table.get(op) or seeded_rule(op.name(), self.table)
         if reads_memory(op):
             return self.on_memory(node, op, rule, meta)
@@ -401,6 +401,12 @@ def same_layout(a: TensorMeta, b: TensorMeta) -> bool:
     )
 
 
+MOVES = frozenset({
+    "t", "transpose", "permute", "view", "reshape", "_unsafe_view", "clone", "alias", "expand",
+    "slice", "select", "unsqueeze", "squeeze",
+})  # fmt: skip
+
+
 def is_size_query(op: OpOverload) -> bool:
     """Operators that only read sizes or strides of a tensor."""
     aten = torch.ops.aten
@@ -408,9 +414,19 @@ def is_size_query(op: OpOverload) -> bool:
     return op.overloadpacket in queries
 
 
+def _takes_stored(op: OpOverload, meta: Any) -> bool:
+    """Whether the prims of ``op`` take 8-bit floats: conversions, and on CUDA devices, whose loops
+    load and store them, operators that only move elements.
+    """
+    if op is torch.ops.aten._to_copy.default:
+        return True
+    moves = op.namespace == "aten" and op.overloadpacket.__name__ in MOVES
+    return moves and isinstance(meta, TensorMeta) and meta.device.type == "cuda"
+
+
 def _is_exotic(tree: Any, stored: bool = False) -> bool:
     """Whether a complex number or a complex, quantized or 8-bit float tensor takes part; no prim
-    computes on those, only conversions take the 8-bit floats that are ``stored``.
+    computes on those. ``stored``: 8-bit floats do not count.
     """
     dtypes = PRIM_DTYPES | STORED_DTYPES if stored else PRIM_DTYPES
     for leaf in leaves(tree):

@@ -37,6 +37,8 @@ TABLE = LoweringTable()
 for module in (creation, elementwise, indexing, reduction, view):
     TABLE = TABLE.merged(module.table)
 
+MOVES = frozenset({"convert", "broadcast_in_dim", "reshape", "slice", "permute"})
+"""The prims whose loops only load and store numbers, 8-bit floats too."""
 MAX_WEIGHT = 160
 MAX_DEPTH = 60
 MAX_READS = 24
@@ -235,7 +237,7 @@ class _GraphLowering:
             *(a.dtype for a in args if is_tensor(a)),
             kwargs.get("dtype"),
         ]
-        stores_8_bits = prim_name(node) == "convert" and node.meta["val"].device.type == "cuda"
+        stores_8_bits = prim_name(node) in MOVES and node.meta["val"].device.type == "cuda"
         known = LOOP_DTYPES.union(STORED_8_BITS) if stores_8_bits else LOOP_DTYPES
         return all(dtype is None or dtype in known for dtype in dtypes)
 
