@@ -422,3 +422,24 @@ def test_values_that_backward_cannot_use_are_stale(change):
     torch.testing.assert_close(recorded_gradients(again, partition_min_cut, *inputs), expected)
     assert again.made[RULE] == first.made[RULE]
     assert "backward can't be computed from" in again.stale[0]
+
+
+def test_a_narrow_copy_of_an_input_is_kept_rather_than_a_wide_one():
+    def normalise(x):
+        wide = x.float()
+        return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + 1e-6)).to(x.dtype)
+
+    found = []
+
+    def spy(view):
+        found.append(partition_min_cut(view))
+        return found[-1]
+
+    gradients = []
+    for f in (normalise, aot_function(normalise, forward_compiler=run_eager, partition=spy)):
+        x = torch.linspace(-3, 3, 64 * 32).view(64, 32).bfloat16().requires_grad_()
+        y = f(x)
+        x.data.zero_()  # eager's backward reads its float32 copy
+        gradients += torch.autograd.grad(y, x, torch.ones_like(y))
+    assert torch.equal(*gradients)
+    assert found[0].saved_bytes <= 64 * 32 * 2 + 64 * 4

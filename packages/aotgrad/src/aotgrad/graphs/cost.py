@@ -88,12 +88,22 @@ def recompute_cost(node: torch.fx.Node) -> int:
     meanwhile.
     """
     kind = recompute_class(node)
-    if kind is Recompute.FREE or node.target is operator.getitem:
+    if kind is Recompute.FREE or node.target is operator.getitem or _widens(node):
         return 0
     operands = (a.meta["val"] for a in node.all_input_nodes)
     read = max((size_in_bytes(v) for v in operands if isinstance(v, torch.Tensor)), default=0)
     moved = max(read, sum(size_in_bytes(t) for t in tensors_in(node.meta["val"])))
     return moved if kind is Recompute.CHEAP else moved + _flops(node) // _FLOPS_PER_BYTE
+
+
+def _widens(node: torch.fx.Node) -> bool:
+    """Whether a node casts floats to a wider type: loops do that as they load the narrow one, which
+    are fewer bytes than the result.
+    """
+    if node.target is not aten._to_copy.default or node.kwargs.keys() - {"dtype"}:
+        return False
+    narrow, wide = node.all_input_nodes[0].meta["val"].dtype, node.meta["val"].dtype
+    return narrow.is_floating_point and wide.is_floating_point and narrow.itemsize < wide.itemsize
 
 
 _OTHER_PRODUCTS = frozenset([

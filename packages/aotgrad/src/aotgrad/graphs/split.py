@@ -84,8 +84,24 @@ class JointAnalysis:
             interior=checkpoint_interior(graph, values),
         )
         view.saved_in_eager.update(dict.fromkeys(saved_by_eager(view)))
-        view.fixed = {n for n in needed if view.is_forward(n) and reads_inputs(n)}
+        view.fixed = {
+            n for n in needed if view.is_forward(n) and reads_inputs(n) and not view.reads_copies(n)
+        }
         return view
+
+    def reads_copies(self, node: torch.fx.Node) -> bool:
+        """Whether backward, computing the value again, reads copies of all inputs that callers may
+        write to.
+        """
+        roots = (
+            view_root(a, unsafe=True)
+            for a in node.all_input_nodes
+            if isinstance(a.meta["val"], torch.Tensor)
+        )
+        return all(
+            root.meta.get("static") or (self.must_copy(root) and "stored_in" not in root.meta)
+            for root in roots
+        )
 
     def is_forward(self, node: torch.fx.Node) -> bool:
         """Whether the program computes a value, rather than its derivative."""
