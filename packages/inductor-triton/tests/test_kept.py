@@ -42,7 +42,9 @@ def _pair(capturable):
 def _host(function: Any, inputs: Sequence[str], outputs: Sequence[str | None]) -> Any:
     facts = SimpleNamespace(inputs=[("tensor", name) for name in inputs], outputs=outputs)
     text = SimpleNamespace(launchers={})
-    return SimpleNamespace(function=function, facts=facts, text=text, writes_back=frozenset())
+    return SimpleNamespace(
+        function=function, facts=facts, text=text, writes_back=frozenset(), extern_ops=()
+    )
 
 
 def _compile(capturable: Any, gm: torch.fx.GraphModule, _: object) -> Replay:

@@ -26,7 +26,11 @@ def _replayed(capturable):
 
 
 def replay_of(
-    capturable: Any, function: Callable[..., list[torch.Tensor]], inputs: int = 1
+    capturable: Any,
+    function: Callable[..., list[torch.Tensor]],
+    inputs: int = 1,
+    calls: int = 1,
+    copy_limit: int = LARGEST_COPY,
 ) -> Replay:
     results = function(*[torch.zeros(4)] * inputs)
     facts = SimpleNamespace(
@@ -34,8 +38,10 @@ def replay_of(
         outputs=[f"y{i}" for i in range(len(results))],
     )
     text = SimpleNamespace(launchers={})
-    host: Any = SimpleNamespace(function=capturable(function), facts=facts, text=text)
-    return Replay(host, torch.device("cuda", 0))
+    host: Any = SimpleNamespace(
+        function=capturable(function), facts=facts, text=text, extern_ops=("aten.mm",) * calls
+    )
+    return Replay(host, torch.device("cuda", 0), copy_limit)
 
 
 def double(x: torch.Tensor) -> list[torch.Tensor]:
@@ -93,6 +99,21 @@ def test_large_inputs_that_settle_late_are_not_copied(replayed):
     (pattern,) = call._patterns.values()
     assert not pattern.moving
     assert counters["recorded"] == 1
+
+
+@pytest.mark.parametrize(("calls", "limit"), [(9, LARGEST_COPY), (1, LARGEST_COPY), (9, 1024)])
+def test_large_inputs_that_never_settle_are_copied_where_that_is_worth_it(replayed, calls, limit):
+    call, count = replayed(double, 1, calls, limit), LARGEST_COPY // 4 + 1
+    inputs = [torch.ones(count) for _ in range(3)]
+    for number in range(12):
+        x = inputs[number % 3]
+        x.fill_(number)
+        out = call(x)[0]
+        assert out[0] == out[-1] == 2 * number
+        del out
+    is_worth_it = calls == 9 and limit == LARGEST_COPY
+    assert counters["recorded"] == is_worth_it
+    assert (counters["replayed"] > 3) == is_worth_it
 
 
 def test_small_results_that_are_kept_are_copied_out(replayed):

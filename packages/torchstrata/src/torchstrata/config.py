@@ -67,8 +67,12 @@ class Config:
     memory for their results.
     """
     cuda_graph_copies: int = 32 << 20
-    """Bytes of moving inputs, and of results that callers keep, that a replay may copy; beyond it a
-    program runs launch by launch.
+    """Bytes of moving inputs, and of results that callers keep, that a replay may copy. Unless this
+    is lowered, a program of many library calls may copy more of inputs that keep moving.
+    """
+    cuda_graph_memory: float = 0.5
+    """The share of the device's memory, 0 to 1, that all recordings together may take; beyond it
+    programs run launch by launch.
     """
     keep_frames: bool = True
     """Keep what capture makes of a function in the cache, too: the next process checks it against

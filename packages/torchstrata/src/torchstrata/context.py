@@ -158,7 +158,8 @@ def finish(
     if not replays or not is_own(ctx.codegens["cuda"]):
         return form
     graph_meta = {} if form.facts.numbers else meta
-    form = inductor_triton.accelerate(form, ctx.config.cuda_graph_copies, graph_meta)
+    limits = ctx.config.cuda_graph_copies, graph_meta, ctx.config.cuda_graph_memory
+    form = inductor_triton.accelerate(form, *limits)
     if form.facts.numbers or not isinstance(form.function, inductor_triton.Replay):
         return form
     return form.function

@@ -116,6 +116,7 @@ class CallPattern:
         moving: the tensors whose addresses are expected to change at every call.
         copied: the results that callers keep.
         recordings: the recordings in use.
+        waited: how many calls had moving inputs too large to copy.
     """
 
     pool: Pool | None
@@ -129,6 +130,7 @@ class CallPattern:
     moving: frozenset[int] = frozenset()
     copied: set[int] = field(default_factory=set)
     recordings: list[Recording] = field(default_factory=list)
+    waited: int = 0
 
     def notice(self, addresses: bytes, small: Callable[[int], bool]) -> bool:
         """Compares a call with the previous one; returns whether they look alike: the only tensors
@@ -164,7 +166,8 @@ class CallPattern:
         )
 
     def forget_moves(self) -> None:
-        """Forgets which addresses have changed."""
+        """Forgets which addresses have changed: too much was in them."""
+        self.waited += 1
         self.moves, self.moving = [0] * len(self.moves), frozenset()
 
     def keep(self, fixed: tuple[int, ...]) -> None:

@@ -38,13 +38,18 @@ from .results import PrivateValues, Results, results_of
 
 PATTERNS = 4
 LARGEST_COPY = 32 << 20
-"""Bytes of inputs, and of results, that a replay may copy by default; more is rarely worth it."""
+"""Bytes of inputs, and of results, that a replay may copy by default."""
+COPY_PER_CALL, MOST_COPIED, PATIENCE = 4 << 20, 1 << 30, 4
+"""Bytes of inputs that are worth copying to save the host a library call, which takes it 5 us or
+more while the device copies 10 MB; the most of all; and how many calls with larger inputs at new
+addresses come before: addresses settle once the programs that make these inputs are recorded.
+"""
 SMALL = 1 << 20
 """Bytes of an input that is copied as soon as it moves after a recording: that is cheaper than
 waiting until its address stops changing.
 """
 DEVICE_SHARE = 0.5
-"""Share of the device's memory that all recordings together may occupy."""
+"""Share of the device's memory that all recordings together may occupy by default."""
 
 counters: Counter[str] = Counter()
 """``recorded``, ``replayed``, ``ran`` (without a recording), ``held`` (a replay would have
@@ -86,11 +91,14 @@ class Replay:
         device: torch.device,
         copy_limit: int = LARGEST_COPY,
         effects: GraphEffects | None = None,
+        memory: float = DEVICE_SHARE,
     ) -> None:
         self._takes_list = getattr(program, "takes_list", False)
         self._hooks = hasattr(program, "written")
         self._function: Any = program.written if self._takes_list else program.function
-        self._limit = copy_limit
+        self._limit, self._memory = copy_limit, memory
+        worth = min(COPY_PER_CALL * _library_calls(program), MOST_COPIED)
+        self._most = max(copy_limit, worth) if copy_limit >= LARGEST_COPY else copy_limit
         self._index = device.index or 0
         self._patterns: dict[tuple[object, ...], CallPattern] = {}
         self._effects = effects or GraphEffects()
@@ -218,7 +226,8 @@ class Replay:
             return self._run_unrecorded(arguments)
         moving = [self._tensors[i] for i in sorted(pattern.moving)]
         size = sum(size_of(arguments[i]) for i in moving)
-        if size > self._limit:
+        limit = self._limit if pattern.waited < PATIENCE else self._most
+        if size > limit:
             # addresses stop changing once the program that makes these inputs is recorded, too
             pattern.forget_moves()
         waits = self._start is not None and given is None  # until forward is recorded
@@ -226,7 +235,7 @@ class Replay:
             not alike
             or waits
             or pattern.calls < pattern.due
-            or size > self._limit
+            or size > limit
             or not self._affordable()
         ):
             return self._run_unrecorded(arguments)
@@ -272,7 +281,7 @@ class Replay:
         return False
 
     def _affordable(self) -> bool:
-        allowed = DEVICE_SHARE * torch.cuda.get_device_properties(self._index).total_memory
+        allowed = self._memory * torch.cuda.get_device_properties(self._index).total_memory
         if counters["bytes"] <= allowed:
             return True
         counters["over_budget"] += 1
@@ -309,6 +318,7 @@ class Replay:
             again=given is None and self._hooks,
         )
         counters["bytes"] += torch.cuda.memory_reserved(self._index) - before
+        counters["bytes"] += sum(size_of(own) for _, own in copied)
         for position in self._effects.unread:
             values[position] = None
         sources = {
@@ -374,18 +384,23 @@ def _library_calls(host: HostProgram) -> int:
 
 
 def accelerate(
-    host: HostProgram, copy_limit: int = LARGEST_COPY, meta: Mapping[str, Any] | None = None
+    host: HostProgram,
+    copy_limit: int = LARGEST_COPY,
+    meta: Mapping[str, Any] | None = None,
+    memory: float = DEVICE_SHARE,
 ) -> HostProgram:
     """Replaces the host function of a program for one CUDA device by a :class:`Replay`.
 
     Args:
         host: the program.
-        copy_limit: bytes of inputs, and of results, that a replay may copy.
+        copy_limit: bytes of inputs, and of results, that a replay may copy; unless it is below
+            the default, more of inputs may be worth it.
         meta: the graph's ``meta``, see :class:`GraphEffects`.
+        memory: the share of the device's memory that all recordings together may occupy.
     """
     device = recordable(host)
     on_cuda = any(device.type == "cuda" for device in host.facts.devices)
     counters["unrecordable"] += device is None and on_cuda and _library_calls(host) > 0
     if device is not None:
-        host.function = Replay(host, device, copy_limit, GraphEffects.of(meta or {}))
+        host.function = Replay(host, device, copy_limit, GraphEffects.of(meta or {}), memory)
     return host
