@@ -170,9 +170,10 @@ def test_rows_in_registers_take_one_multiply_add():
     ]
 
 
-def test_a_persistent_row_keeps_its_division():
+def test_a_persistent_row_of_float32_keeps_its_division():
     persistent = Config(x=1, r=65536, num_warps=32, persistent=True)
-    assert last_body(QUOTIENT, persistent)[-1] == "q = div(e2, s)"
+    assert last_body(QUOTIENT, persistent, "float32")[-1] == "q = div(e2, s)"
+    assert last_body(QUOTIENT, persistent)[-1] == "q = mul(e2, s_inverse)"
 
 
 def test_a_place_is_compared_in_32_bits():

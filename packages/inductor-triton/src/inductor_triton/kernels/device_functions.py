@@ -109,7 +109,7 @@ def exp16(x):
 
 def split_log32(x):
     """(e, ln m) with x = m * 2**e and m in [0.75, 1.5), for positive finite x."""
-    small = x < 1.17549435e-38
+    small = x < 1.1754944e-38  # of less than this, Triton makes a float64
     bits = tl.where(small, x * 8388608.0, x).to(tl.int32, bitcast=True)
     exponent = (bits - 0x3F400000) >> 23
     f = (bits - (exponent << 23)).to(tl.float32, bitcast=True) - 1.0

@@ -80,7 +80,7 @@ class Emitter:
         kernel, steps = plan.kernel, plan.steps
         self.plan, self.kernel, self.tiling = plan, kernel, plan.tiling
         self.buffers = {buffer.name: buffer for buffer in kernel.buffers}
-        self.uses_errors = any(step.op == "indirect" for step in steps)
+        self.uses_errors = plan.checks_indices
 
         self.taken = dict.fromkeys(RESERVED | function_names(), 0)
         self.names = {name: self.fresh(name) for name in _names(kernel, steps)}

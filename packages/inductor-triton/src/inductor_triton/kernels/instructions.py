@@ -162,22 +162,26 @@ def _indirect(emitter: Emitter, step: Instruction) -> Term:
     assert isinstance(size, sympy.Expr) and step.result is not None
     term = emitter.operand(value)
     text = term.text
-    valid = emitter.define(
-        f"{step.result}_valid",
-        f"({text} >= 0) & ({text} < {emitter.index(size)[0]})",
-        term.dims,
-        torch.bool,
-    )
-    masks = [f"({valid.text} == 0)", *emitter.masks(term.dims)]
-    emitter.line(f"tl.store({ERRORS} + {valid.text}.to(tl.int32) * 0, 1, mask={' & '.join(masks)})")
+    valid = None if step.result in emitter.plan.proven else _checked(emitter, step, term, size)
     narrowed = f"{text}{emitter.index_cast or '.to(tl.int32)'}"
     found = emitter.define(step.result, narrowed, term.dims, torch.int64)
     symbol = next(
         (s for s in _free_symbols(emitter) if s.name == step.result), sympy.Symbol(step.result)
     )
-    result = replace(found, valid=valid.text)
+    result = replace(found, valid=valid)
     emitter.symbols[symbol] = result
     return result
+
+
+def _checked(emitter: Emitter, step: Instruction, index: Term, size: sympy.Expr) -> str:
+    """The name of whether an index is within ``size``; reports where it isn't, once per value."""
+    text = f"({index.text} >= 0) & ({index.text} < {emitter.index(size)[0]})"
+    is_new = (text, index.dims) not in emitter.computed
+    valid = emitter.define(f"{step.result}_valid", text, index.dims, torch.bool).text
+    if is_new:
+        masks = " & ".join([f"({valid} == 0)", *emitter.masks(index.dims)])
+        emitter.line(f"tl.store({ERRORS} + {valid}.to(tl.int32) * 0, 1, mask={masks})")
+    return valid
 
 
 def _free_symbols(emitter: Emitter) -> set[sympy.Symbol]:

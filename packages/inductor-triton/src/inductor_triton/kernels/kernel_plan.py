@@ -13,10 +13,11 @@ from inductor_triton.kernels.passes.instruction_selection import select_instruct
 from inductor_triton.kernels.passes.online_softmax import OnlinePair, one_pass
 from inductor_triton.spec import INT32_LIMIT, Config
 
-from .facts import Facts
+from .facts import Facts, narrow_values
 from .indexing import Bounds, bounds, indices, integer
 from .scaling import Scaling, scaling_of, walking
 from .tiling import Tiling, bytes_per_thread, choose_tiling, describe, held_blocks, weight
+from .value_bounds import proven_indices
 
 Part = Body | OnlinePair
 
@@ -35,6 +36,7 @@ class KernelPlan:
         blocks_held: number of blocks at the end of a row that stay in registers between two passes.
         bytes_per_thread: bytes per thread of a block of the reduction.
         scaling: the product with a number that the kernel computes, if it does nothing else.
+        proven: the indirect indices that need no check.
     """
 
     kernel: Kernel
@@ -47,6 +49,7 @@ class KernelPlan:
     bytes_per_thread: int = 0
     scaling: Scaling | None = None
     symbol_bounds: Bounds = field(default_factory=dict)
+    proven: frozenset[str] = frozenset()
 
     @property
     def bodies(self) -> list[Body]:
@@ -57,6 +60,11 @@ class KernelPlan:
     def steps(self) -> list[Instruction]:
         """The instructions of all parts, in order."""
         return [step for part in self.parts for step in _instructions(part)]
+
+    @property
+    def checks_indices(self) -> bool:
+        """Whether an indirect index may be out of range."""
+        return any(s.op == "indirect" and s.result not in self.proven for s in self.steps)
 
 
 def plan_kernel(kernel: Kernel, config: Config | None = None) -> KernelPlan:
@@ -81,7 +89,7 @@ def plan_kernel(kernel: Kernel, config: Config | None = None) -> KernelPlan:
         axes={item.symbol: axis.name for axis in tiling.axes for item in axis.loops},
         symbol_bounds=known,
         index_type=index_type,
-        softmaxes=pairs if held or not stays_in_registers else (),
+        softmaxes=pairs if held or not stays_in_registers or _are_narrow(kernel, pairs) else (),
         row=_row_in_registers(tiling),
     )
     return KernelPlan(
@@ -95,7 +103,19 @@ def plan_kernel(kernel: Kernel, config: Config | None = None) -> KernelPlan:
         bytes_per_thread(tiling, work),
         scaling,
         known,
+        proven_indices(kernel.steps, known),
     )
+
+
+def _are_narrow(kernel: Kernel, pairs: Sequence[OnlinePair]) -> bool:
+    """Whether all exponentials, those apart that are only summed, are rounded to 16 bits on every
+    path to memory. Then they may be those of the sums, whose errors matter to the sums alone.
+    """
+    narrow = narrow_values(kernel.steps, kernel.dtypes)
+    summed = {str(pair.total.args[1]) for pair in pairs}
+    readers = (step for step in kernel.steps if summed.intersection(step.reads))
+    exponentials = {str(step.result) for step in kernel.steps if step.op == "exp"}
+    return all(step.op == "reduce" for step in readers) and exponentials <= narrow | summed
 
 
 def select_parts(parts: Sequence[Part], facts: Facts) -> tuple[Part, ...]:

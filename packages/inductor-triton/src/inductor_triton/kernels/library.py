@@ -12,19 +12,38 @@ from importlib.resources import files
 from .primitives import PRIMITIVES, primitive_text
 
 DECORATOR = "@triton.jit"
+FLOAT8 = 89
+"""The compute capability with instructions that convert float8."""
 IDENTIFIER, DOCSTRING = re.compile(r"(?<![.\w])[A-Za-z_]\w*"), re.compile(r'"""[^"]*"""')
 
 
 @cache
 def _functions() -> dict[str, str]:
-    source = files("inductor_triton.kernels").joinpath("device_functions.py").read_text()
     found = {name: f"{DECORATOR}\n{primitive_text(name)}" for name in PRIMITIVES}
+    return found | _written("device_functions.py")
+
+
+@cache
+def _written(file: str) -> dict[str, str]:
+    """The functions in a file of this folder, each as a device function."""
+    source = files("inductor_triton.kernels").joinpath(file).read_text()
     lines = source.splitlines()
-    for node in ast.parse(source).body:
-        if isinstance(node, ast.FunctionDef):
-            text = "\n".join(lines[node.lineno - 1 : node.end_lineno])
-            found[node.name] = f"{DECORATOR}\n{text}\n"
-    return found
+    return {
+        node.name: f"{DECORATOR}\n" + "\n".join(lines[node.lineno - 1 : node.end_lineno]) + "\n"
+        for node in ast.parse(source).body
+        if isinstance(node, ast.FunctionDef)
+    }
+
+
+def for_capability(text: str, capability: int) -> str:
+    """The source ``text`` with the device functions that a compute capability has instructions
+    for; the results are the same.
+    """
+    if capability < FLOAT8:
+        return text
+    for name, native in _written("float8.py").items():
+        text = text.replace(_functions()[name], native)
+    return text
 
 
 @cache

@@ -37,6 +37,8 @@ DEFAULT_HINT = 1024
 SMALLEST_TILE = 16
 CONFIGURATIONS = "configurations"
 """The rule of recorded configurations."""
+SECTOR = 32
+"""Bytes that memory moves at least."""
 HELD_ELEMENTS = 32
 """Elements of a row per thread that stay in registers between two passes."""
 SMALL_SHARE = 8
@@ -206,7 +208,32 @@ def describe(kernel: Kernel) -> Workload:
         gathers="indirect" in kernel.ops,
         row_bytes=_kept_bytes(kernel),
         draws=bool(RANDOM & kernel.ops),
+        crosses=contiguous and _crosses_rows(kernel),
     )
+
+
+def _crosses_rows(kernel: Kernel) -> bool:
+    """Whether a load along the reduction has a sector of memory for each element, and neighbouring
+    rows read the rest of it: it is contiguous along the last point loop, or at an index that
+    depends on data.
+    """
+    if not kernel.ranges or not kernel.reduction:
+        return False
+    row, point = kernel.reduction[-1].symbol, kernel.ranges[-1].symbol
+    sizes = {buffer.name: buffer.dtype.itemsize for buffer in kernel.buffers}
+    gathered = {step.result for step in kernel.steps if step.op == "indirect"}
+    for step in kernel.steps:
+        index = index_of(step) if step.op == "load" else None
+        if index is None or row not in index.free_symbols:
+            continue
+        along = integer(stride(index, row) or 0)
+        is_shared = stride(index, point) == 1 or any(
+            symbol.name in gathered  # type: ignore[attr-defined]
+            for symbol in index.free_symbols
+        )
+        if along and abs(along) * sizes[str(step.args[0])] >= SECTOR and is_shared:
+            return True
+    return False
 
 
 def weight(step: Instruction) -> int:
@@ -267,6 +294,7 @@ def held_blocks(kernel: Kernel, tiling: Tiling, work: Workload) -> int:
         or work.passes < 2
         or work.scans
         or work.adds
+        or work.crosses
         or not work.inner_contiguous
     ):
         return 0

@@ -12,6 +12,7 @@ from typing import Any
 
 from loopir import ArtifactStore, BuildError, KernelSource
 
+from inductor_triton.kernels.library import for_capability
 from inductor_triton.products.matmul import without_engine
 from inductor_triton.spec import LaunchSpec, launch_spec
 from inductor_triton.toolchain import execute_kernel, load_part, load_triton, triton_version
@@ -19,7 +20,7 @@ from inductor_triton.toolchain import execute_kernel, load_part, load_triton, tr
 from .workers import run_all
 
 ALIGNMENT = 16
-FORMAT = "2"
+FORMAT = "3"
 SUFFIX = ".kernel"
 
 
@@ -89,7 +90,7 @@ def compile_variant(source: KernelSource, variant: Variant, capability: int) -> 
     compiler, target_type = load_part("compiler"), load_part("backends.compiler").GPUTarget
     language = load_part("language")
     try:
-        function: Any = execute_kernel(source.text, spec.function)
+        function: Any = execute_kernel(for_capability(source.text, capability), spec.function)
         types = list(argument_types(spec, variant.wide).values())
         signature = dict(zip(function.arg_names, types))
         constants: dict[str, object] = {}

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import sympy
 import torch
 from loopir import (
     Body,
@@ -87,10 +88,8 @@ def online_pair(first: Body, second: Body) -> OnlinePair | None:
 
 
 def _only_reduction(body: Body, kind: str) -> Instruction | None:
-    """The only reduction of a body that has no other effect; else None."""
-    reduces = [
-        step for step in body.instructions if step.op in ("reduce", "scan", "store", "indirect")
-    ]
+    """The only reduction of a body that has no other effect than to report an index; else None."""
+    reduces = [step for step in body.instructions if step.op in ("reduce", "scan", "store")]
     if len(reduces) == 1 and reduces[0].op == "reduce" and reduces[0].args[0] == kind:
         return reduces[0]
     return None
@@ -98,6 +97,11 @@ def _only_reduction(body: Body, kind: str) -> Instruction | None:
 
 def meaning(operand: object, defined: dict[str, Instruction]) -> object:
     """An operand as an expression of values that are defined outside the body."""
+    if isinstance(operand, sympy.Expr):
+        found = {symbol.name: symbol for symbol in operand.free_symbols}  # type: ignore[attr-defined]
+        inside = [name for name in defined if name in found]
+        names = {found[name]: sympy.Symbol(f"_{i}") for i, name in enumerate(inside)}
+        return (str(operand.xreplace(names)), *(meaning(Value(name), defined) for name in inside))
     if not isinstance(operand, Value) or operand.name not in defined:
         return str(operand)
     step = defined[operand.name]
