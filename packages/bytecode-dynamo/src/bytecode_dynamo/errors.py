@@ -142,6 +142,8 @@ class GraphBreak(DynamoError):
         self.reason = reason
         self.hint = BREAKS[id][1] if hint is None else hint
         self.stack: tuple[Place, ...] = ()
+        self.inner: Any = None
+        """Where to break inside the calls of the root frame (``tracing.nesting.InnerPlace``)."""
         self.strict = False
         """Whether the program is where breaks are errors (``error_on_graph_break``)."""
 
@@ -178,6 +180,10 @@ class LosesEffects(Exception):
     """Capture the frame again without what can't be undone: effects before an operator that raises
     would be lost.
     """
+
+
+class UnbuildableCallees(Exception):
+    """Capture the frame again and break before its call: its callees' frames can't be built."""
 
 
 class NotConstant(Exception):

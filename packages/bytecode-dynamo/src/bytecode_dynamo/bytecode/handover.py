@@ -74,7 +74,7 @@ class Origin:
 
     def __init__(self, code: Code) -> None:
         self.code = code
-        self.natives: WeakValueDictionary[int, CodeType] = WeakValueDictionary()
+        self.natives: WeakValueDictionary[tuple[int, int], CodeType] = WeakValueDictionary()
         self._analysis: Analysis | None = None
 
     @property
@@ -153,7 +153,12 @@ def is_passed(kind: Entry) -> bool:
 
 
 class Handover:
-    """One handover from a first half to its resume function."""
+    """One handover from a first half to its resume function.
+
+    With ``operands`` the resume function begins with another call than the instruction at
+    ``target``: the callable and its arguments (a tuple) are passed in place of that many entries on
+    top of the stack.
+    """
 
     def __init__(
         self,
@@ -161,6 +166,7 @@ class Handover:
         target: int,
         position: Position,
         continuation: Continuation | None = None,
+        operands: int = 0,
     ) -> None:
         analysis = origin.analysis
         state = analysis.states[target]
@@ -172,19 +178,20 @@ class Handover:
         self.target = target
         self.position = position
         self.continuation = continuation
+        self.operands = operands
         self.state: State = state
+        self.stack = state.stack[: len(state.stack) - operands]
         taken = {*analysis.slots, *self.code.freevars}
         prefix = "."
         while any(name.startswith(prefix + "s") for name in taken):
             prefix += "."
-        self.temporaries = [f"{prefix}s{k}" for k in range(len(state.stack))]
+        self.temporaries = [f"{prefix}s{k}" for k in range(len(self.stack))]
+        self.call = [f"{prefix}call", f"{prefix}args"] if operands else []
         self.variables = self._variables()
         passed = [
-            name
-            for name, kind in zip(self.temporaries, state.stack, strict=True)
-            if is_passed(kind)
+            name for name, kind in zip(self.temporaries, self.stack, strict=True) if is_passed(kind)
         ]
-        self.parameters = [*self.variables, *passed]
+        self.parameters = [*self.variables, *passed, *self.call]
         self.resume = self._find_resume()
 
     def _variables(self) -> list[str]:
@@ -217,7 +224,7 @@ class Handover:
         handlers of the first half, which the resume function has too.
         """
         make = self._item
-        entries = dict(zip(self.temporaries, self.state.stack, strict=True))
+        entries = dict(zip(self.temporaries, self.stack, strict=True))
         out: list[Instruction] = []
         for name in reversed(self.temporaries):
             keep = is_passed(entries[name]) or entries[name] is Entry.NULL
@@ -268,13 +275,14 @@ class Handover:
 
     def _find_resume(self) -> Resume:
         """The resume function: an existing one, or a new one."""
-        native = self.origin.natives.get(self.target)
+        place = self.target, self.operands
+        native = self.origin.natives.get(place)
         if native is None:
             code = self._resume()
             native = encode(code)
             remember(native, code)
-            self.origin.natives[self.target] = native
-        return Resume(decode(native), native, self.target, tuple(self.variables), self.state.stack)
+            self.origin.natives[place] = native
+        return Resume(decode(native), native, self.target, tuple(self.variables), self.stack)
 
     def _resume(self) -> Code:
         code, make = self.code, self._item
@@ -284,6 +292,10 @@ class Handover:
         if label is None:
             label = Label()
             body[self.target] = with_label(entry, label)
+        if self.operands:
+            body[self.target] = Instruction(
+                Op.CALL_FUNCTION_EX, 0, entry.position, entry.handler, label
+            )
         start: list[Instruction] = []
         if code.freevars:
             start.append(make(Op.COPY_FREE_VARS, len(code.freevars)))
@@ -335,7 +347,7 @@ class Handover:
         """Push the entries again and release the arguments."""
         make = self._item
         out: list[Instruction] = []
-        for depth, (name, kind) in enumerate(zip(self.temporaries, self.state.stack, strict=True)):
+        for depth, (name, kind) in enumerate(zip(self.temporaries, self.stack, strict=True)):
             if kind is Entry.NULL:
                 out.append(make(Op.PUSH_NULL))
             elif not is_passed(kind):
@@ -350,6 +362,11 @@ class Handover:
                 out.append(with_label(make(Op.DELETE_FAST, name), done))
             else:
                 out.append(make(Op.LOAD_FAST_AND_CLEAR, name))
+        if self.call:
+            function, arguments = (make(Op.LOAD_FAST_AND_CLEAR, name) for name in self.call)
+            null = make(Op.PUSH_NULL)
+            out += [null, function] if RUNNING.null_below_callable else [function, null]
+            out.append(arguments)
         return out
 
     def _jump_if_given(self, name: str, label: Label) -> list[Instruction]:

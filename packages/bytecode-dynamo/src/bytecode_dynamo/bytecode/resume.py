@@ -25,7 +25,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from types import CodeType
 
-from .analysis import Analysis
+from .analysis import Analysis, Entry
 from .handover import Continuation, Handover, Origin, Resume, origin_of, prune, resume_mark
 from .instruction import (
     CO_NEWLOCALS,
@@ -33,6 +33,7 @@ from .instruction import (
     GENERATOR_FLAGS,
     JUMPS,
     NO_FALL_THROUGH,
+    Call,
     Code,
     Instruction,
     Label,
@@ -91,14 +92,21 @@ def replace_before(
     analysis: Analysis | None = None,
     continuation: Continuation | None = None,
     extra_locals: Iterable[str] = (),
+    argument_count: int | None = None,
 ) -> Split:
     """Cut after instruction ``k`` and put ``prefix`` in the place of everything that leads to it.
 
     The prefix must leave variables and stack as the original has them before ``k`` (stack entries
     of kind NULL included). Instruction ``k`` runs in the first half, with its own exception
-    handler; handlers reached from it run there too.
+    handler; handlers reached from it run there too. With ``argument_count`` it is a call, and the
+    prefix leaves another callable and that many arguments in place of its operands.
     """
     body, cut = _cut_body(code, k, analysis, continuation)
+    if argument_count is not None:
+        item = body[k]
+        body[k] = Instruction(
+            Op.CALL, Call(argument_count), item.position, item.handler, item.label
+        )
     entry = frame_entry(code)
     label = body[k].label or Label()
     body[k] = with_label(body[k], label)
@@ -106,6 +114,44 @@ def replace_before(
     instructions = prune([*entry, *prefix, jump, *body], keep=len(entry))
     first = replace(code, instructions=instructions, consts=(None,), names=())
     return Split(_with_locals(first, [*extra_locals, *cut.temporaries]), tuple(cut.resumes))
+
+
+@dataclass(frozen=True)
+class Entrance:
+    """A function that enters another one before an instruction, runs that, and hands over.
+
+    Its arguments are those of a resume function there. Where the instruction is a call that another
+    one replaces, the last two are the callable and a tuple of its arguments.
+    """
+
+    code: Code
+    resumes: tuple[Resume, ...]
+    variables: tuple[str, ...]
+    live: frozenset[str]
+    """The variables that are read later; the others are overwritten or deleted."""
+    stack: tuple[Entry, ...]
+
+
+def enter_at(
+    code: Code, k: int, continuation: Continuation | None = None, *, other_call: bool
+) -> Entrance:
+    """A function that carries on before instruction ``k`` and is cut after it (see ``split_at``);
+    ``other_call``: the instruction is a call, which is replaced by the one that is passed.
+    """
+    origin = origin_of(code)
+    analysis = origin.analysis
+    operands = 0
+    if other_call:
+        before, after = analysis.states[k], analysis.states[k + 1]
+        assert before is not None and after is not None
+        operands = len(before.stack) - len(after.stack) + 1
+    resume = Handover(origin, k, code.position_at(k), operands=operands).resume
+    mark = resume_mark(resume.code)
+    assert mark is not None
+    place = next(j for j, place in mark.places.items() if place == k)
+    split = split_at(resume.code, place, continuation=continuation)
+    live = frozenset(analysis.names(analysis.live[k]))
+    return Entrance(split.first_half, split.resumes, resume.variables, live, resume.stack)
 
 
 def replacement(code: Code, body: Sequence[Instruction], extra_locals: Iterable[str] = ()) -> Code:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-import weakref
 from dataclasses import replace
 from types import CodeType
 from typing import Any
 
 import torch
-from symshapes import quiet, unlocked
+from symshapes import quiet
 from torch.fx import GraphModule
 
 from bytecode_dynamo.builtins.python_random import draws
@@ -30,6 +29,7 @@ from bytecode_dynamo.errors import (
     LosesEffects,
     RecompileError,
     Retry,
+    UnbuildableCallees,
     UnsoundAssumption,
     Unsupported,
     UserError,
@@ -49,7 +49,6 @@ from bytecode_dynamo.hook.frame_hook import (
 from bytecode_dynamo.hook.origins import without_entry_handler
 from bytecode_dynamo.state.context import Context
 from bytecode_dynamo.state.dynamic_shapes import DynamicShapes, Seen
-from bytecode_dynamo.state.effects import describe_slot, holds_already
 from bytecode_dynamo.state.frame import GlobalNames, place_stack
 from bytecode_dynamo.state.protocol import wrap_value
 from bytecode_dynamo.state.requirements import require_distinct
@@ -68,6 +67,7 @@ from bytecode_dynamo.variables.chosen import shows_copies
 from bytecode_dynamo.variables.existing_iterators import breaks_each_round
 from bytecode_dynamo.variables.generator import require_none_started
 
+from . import reports
 from .backend_call import call_backend
 from .eager_frames import (
     failed,
@@ -80,9 +80,10 @@ from .frame_code import FrameCode
 from .graph_code import graph_call, input_loader
 from .kept_frames import FrameKeeper, FrameParts
 from .log import log_break, log_guards, log_recompile, logs_recompiles
+from .nested_breaks import push_call
 from .observing import FrameReport
 from .policy import Captured, Kept, Policy
-from .recompilation import UNKNOWN, reason, where
+from .recompilation import UNKNOWN, reason
 from .rerun_plan import plan_rerun
 from .roots import MODULE_CALLS, is_whole
 
@@ -103,7 +104,7 @@ def capture_frame(
         compilation = Compilation(region, policy, view, report, keeper)
         with without(compilation.function_modes):
             return compilation.run()
-    except (BackendCompilerFailed, UnsoundAssumption, LosesEffects) as error:
+    except (BackendCompilerFailed, UnsoundAssumption, LosesEffects, UnbuildableCallees) as error:
         if compilation is None or not compilation.retreats(error):
             raise
     except (Unsupported, RecompileError, UserError):
@@ -176,15 +177,20 @@ class Compilation:
                 return self._nothing_captured(outcome)
             return self._kept(self._entry(self._returning(outcome), True))
         except GraphBreak as error:
+            if isinstance(outcome, Broken) and outcome.callees:
+                raise UnbuildableCallees from None
             return self._unbuildable(error)
 
     def retreats(self, error: Exception) -> bool:
         """Whether to capture again without the feature that led to an error."""
         policy = self.policy
-        if isinstance(error, (UnsoundAssumption, LosesEffects)):
-            (policy.careful if isinstance(error, LosesEffects) else policy.exact).add(
-                self.view.code
-            )
+        learned: dict[type[Exception], set[CodeType]] = {
+            UnsoundAssumption: policy.exact,
+            LosesEffects: policy.careful,
+            UnbuildableCallees: policy.flat,
+        }
+        if type(error) in learned:
+            learned[type(error)].add(self.view.code)
             return True
         if not any(
             isinstance(item.example, (float, torch.Generator))
@@ -231,6 +237,7 @@ class Compilation:
             self.frame.origin is not None,
             self.view.code in self.policy.careful,
         )
+        ctx.nests = self.view.code not in self.policy.flat | MODULE_CALLS
         ctx.modes.begin_in(
             ctx,
             [wrap_value(ctx, mode, mode_source(k)) for k, mode in enumerate(self.function_modes)],
@@ -306,6 +313,7 @@ class Compilation:
         writers = gen.prepare_effects()
         for value in outcome.snapshot.stack:
             gen(value)
+        argument_count = push_call(gen, self.region, outcome.callees) if outcome.callees else None
         writers.append(restack(gen, self.ctx))
         stores = gen.restore_locals(self.frame, outcome.snapshot.slots, analysis, index)
         gen.flush()
@@ -319,7 +327,9 @@ class Compilation:
         if not user_exception:
             counters["graph_breaks"] += 1
             log_break("graph break", error.record())
-        code = self.frame.first_half(index, prefix, analysis, gen.locals, self.policy.roots)
+        code = self.frame.first_half(
+            index, prefix, analysis, gen.locals, self.policy.roots, argument_count
+        )
         self._note("captured" if user_exception else "broke", error.record())
         return self._entry(code, True)
 
@@ -379,7 +389,7 @@ class Compilation:
             check_captured(module)
         rerun = plan_rerun(ctx, self.frame.flat_code(), module, inputs, self.policy.on_error)
         counters.update(graphs=1, captured_calls=ctx.graph.calls)
-        reports = self._report(module, stop)
+        kept = self._report(module, stop)
         keeper, backend = self.keeper, self.policy.backend
         compiled = call_backend(
             backend if keeper is None or not keeper.is_open else keeper.slot.compile,
@@ -388,7 +398,7 @@ class Compilation:
             [item.example for item in inputs],
         )
         plain = getattr(backend, "plain", None)
-        rerun = replace(rerun, graph=CompiledGraph(compiled, lambda: module, reports, plain))
+        rerun = replace(rerun, graph=CompiledGraph(compiled, lambda: module, kept, plain))
         ctx.graph.release_examples()
         sources = [item.source for item in inputs]
         with within(self.function_modes):
@@ -437,26 +447,11 @@ class Compilation:
     def _report(
         self, module: GraphModule | None, stop: BreakRecord | None
     ) -> tuple[Captured | Kept, ...]:
-        seconds, graph = time.perf_counter() - self.started, None
-        if module is not None:
-            graph = weakref.ref(module)
-        again = UNKNOWN if self.region.entries(self.view.code) else None
-        kept = Kept(where(self.view.code), graph, stop, seconds, self.reason or again)
-        self.policy.kept.append(kept)
+        code = self.view.code
+        again = UNKNOWN if self.region.entries(code) else None
+        seconds = time.perf_counter() - self.started
+        kept = reports.keep(self.policy, code, module, stop, seconds, self.reason or again)
         if self.policy.on_capture is None:
             return (kept,)
-        shapes = self.ctx.shape_guards()
-        changes = tuple(
-            dict.fromkeys(
-                describe_slot(slot)
-                for slot, _, now in self.ctx.effects.changed()
-                if not holds_already(slot, now)
-            )
-        )
-        guards = tuple(self.ctx.guards)
-        found = Captured(
-            self.view.code, module, stop, guards, shapes, seconds, changes, self.reason
-        )
-        with unlocked():
-            self.policy.on_capture(found)
-        return kept, found
+        receive = self.policy.on_capture
+        return kept, reports.hand_over(receive, self.ctx, code, module, kept, self.reason)

@@ -105,12 +105,16 @@ class FrameCode:
         analysis: Analysis,
         extra: list[str],
         roots: set[int],
+        argument_count: int | None = None,
     ) -> CodeType:
-        """The code up to a break: the prefix, the instruction that breaks, and the handover.
+        """The code up to a break: the prefix, the instruction that breaks (or another call in its
+        place, of that many arguments), and the handover.
 
         Adds the resume functions' code to ``roots``.
         """
-        split = replace_before(self.original.neutral, index, prefix, analysis, Continuation, extra)
+        split = replace_before(
+            self.original.neutral, index, prefix, analysis, Continuation, extra, argument_count
+        )
         first = split.first_half
         natives = {}
         for resume in split.resumes:

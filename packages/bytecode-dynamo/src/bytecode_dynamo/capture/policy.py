@@ -83,6 +83,8 @@ class Policy:
     """Code whose graphs do nothing that can't be undone: its operators may raise amid effects or
     handlers.
     """
+    flat: set[CodeType] = field(default_factory=set)
+    """Code that breaks before a call whose inner frames can't be built again."""
     limited: set[CodeType] = field(default_factory=set)
     kept: list[Kept] = field(default_factory=list)
     """Each capture, in order."""

@@ -6,8 +6,18 @@ from dataclasses import dataclass, field, replace
 from types import CodeType
 from typing import Any
 
-from bytecode_dynamo.bytecode import Code, Instruction, Op, Resume
+from bytecode_dynamo.bytecode import (
+    Code,
+    Entrance,
+    Instruction,
+    Op,
+    Resume,
+    encode,
+    enter_at,
+)
 from bytecode_dynamo.bytecode.decode import Decoded
+
+from .frame_hook import Continuation
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +34,7 @@ class Origins:
 
     by_code: dict[int, Origin] = field(default_factory=dict)
     by_place: dict[Any, Resume] = field(default_factory=dict)
+    entrances: dict[Any, tuple[Entrance, CodeType]] = field(default_factory=dict)
 
     def canonical(self, original: Decoded, resume: Resume) -> Resume:
         """The one resume function for a target in an original."""
@@ -32,6 +43,22 @@ class Origins:
         if known is None:
             known = self.by_place[key] = resume
             self.by_code[id(known.native)] = Origin(original, known)
+        return known
+
+    def entrance(
+        self, original: Decoded, index: int, *, other_call: bool
+    ) -> tuple[Entrance, CodeType]:
+        """The one function that enters an original before an instruction, with its code."""
+        key = (id(original.native), index, other_call)
+        known = self.entrances.get(key)
+        if known is None:
+            made = enter_at(original.neutral, index, Continuation, other_call=other_call)
+            natives = {
+                id(resume.native): self.canonical(original, resume).native
+                for resume in made.resumes
+            }
+            body = [with_constant(item, natives) for item in made.code.instructions]
+            known = self.entrances[key] = made, encode(replace(made.code, instructions=body))
         return known
 
 

@@ -46,6 +46,10 @@ class Context:
     """Whether graphs may compute with a copy of whichever tensor the data chooses."""
     unrolls = False
     """Whether loops that the frame enters in the middle go on in the graph."""
+    nests = False
+    """Whether a break inside inlined calls ends the graph there, not before the outermost."""
+    inner_stop: Any = None
+    """Where this evaluation has to break inside of calls."""
 
     def __init__(
         self,

@@ -95,6 +95,11 @@ class Frame:
     """The root frame's evaluated instructions, if an observer wants them."""
     namespace: Any = None
     """The dict that the body of a class statement fills."""
+    function: VariableTracker | None = None
+    callee: VariableTracker | None = None
+    """What the last call instruction calls."""
+    started: int = 0
+    """The instructions of the capture before the current one."""
 
     @property
     def code(self) -> Code:

@@ -169,6 +169,7 @@ def _new_frame(
         ctx.frame,
         closure=function.closure,
         function_name=function.name,
+        function=function,
     )
 
 

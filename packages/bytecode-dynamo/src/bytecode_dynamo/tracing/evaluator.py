@@ -19,6 +19,7 @@ from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.variables.base import LastiVariable
 from bytecode_dynamo.variables.generator import close_abandoned
 
+from .nesting import InnerPlace, StoppedInside, callees, inner_place
 from .opcodes import HANDLERS
 
 # Instructions that can neither break the graph nor raise: no snapshot is taken before them.
@@ -50,12 +51,19 @@ class Broken:
 
     snapshot: Snapshot
     error: GraphBreak
+    callees: tuple[Frame, ...] = ()
+    """The inlined frames that the break is inside of, the innermost last; then the root frame
+    stands at its call, without the call's operands on the stack.
+    """
 
 
 def step(ctx: Context, frame: Frame) -> None:
     """Evaluate one instruction."""
     instruction = frame.decoded.instructions[frame.index]
     frame.current = frame.index
+    frame.started = ctx.instructions
+    if ctx.inner_stop is not None and ctx.inner_stop.is_at(frame):
+        raise StoppedInside(ctx.inner_stop.error, callees(frame))
     frame.index += 1
     ctx.count_instruction()
     if instruction.op not in UNCOUNTED and not may(
@@ -119,12 +127,15 @@ def run_inlined(ctx: Context, frame: Frame, raised: ObservedException | None = N
 
 
 class Restart(Exception):
-    """Evaluate again and break before the same instruction: fake tensors were changed in place."""
+    """Evaluate again and break before the same instruction: fake tensors were changed in place, or
+    the break is inside of calls (``error.inner``).
+    """
 
-    def __init__(self, steps: int, error: GraphBreak) -> None:
+    def __init__(self, steps: int | None, error: GraphBreak) -> None:
         super().__init__(str(error))
         self.steps = steps
         self.error = error
+        self.inner: InnerPlace | None = error.inner if steps is None else None
 
 
 def run_root(ctx: Context, frame: Frame, stop: Restart | None = None) -> Returned | Broken:
@@ -136,21 +147,20 @@ def run_root(ctx: Context, frame: Frame, stop: Restart | None = None) -> Returne
     ctx.has_handlers |= bool(frame.decoded.native.co_exceptiontable)
     point = ctx.snapshot(frame)
     handler_entry = None
+    ctx.inner_stop = None if stop is None else stop.inner
     instructions = frame.decoded.instructions
     while True:
         frame.current = frame.index
         if stop is not None and frame.steps == stop.steps:
             return Broken(frame.snapshot(), stop.error)
-        if frame.visited is not None:
-            frame.visited.add(frame.index)
+        _note_visit(frame)
         if instructions[frame.index].op not in QUIET:
             before, point = point, ctx.snapshot(frame)
             del before  # releases the last references
             if ctx.abandoned:
                 close_abandoned(ctx)
                 point = ctx.snapshot(frame)
-        if handler_entry is not None and not frame.handled and not _in_handler(frame):
-            handler_entry = None
+        handler_entry = handler_entry if _in_handler(frame) else None
         try:
             step(ctx, frame)
             frame.steps += 1
@@ -165,10 +175,19 @@ def run_root(ctx: Context, frame: Frame, stop: Restart | None = None) -> Returne
             if not handle(ctx, frame, raised):
                 return _break(ctx, frame, handler_entry, uncaught(ctx, frame, raised))
             frame.steps += 1
+        except StoppedInside as inside:
+            return Broken(frame.snapshot(), inside.error, inside.callees)
         except GraphBreak as error:
             _place(ctx, frame, error)
+            if stop is None and handler_entry is None:
+                _break_inside(ctx, error)
             # The exception being handled can't be rebuilt: break where it was raised.
             return _break(ctx, frame, handler_entry or point, error)
+
+
+def _note_visit(frame: Frame) -> None:
+    if frame.visited is not None:
+        frame.visited.add(frame.index)
 
 
 def _place(ctx: Context, frame: Frame, error: GraphBreak) -> None:
@@ -176,13 +195,22 @@ def _place(ctx: Context, frame: Frame, error: GraphBreak) -> None:
     if not error.stack:
         error.stack = place_stack(frame)
         error.strict = ctx.modes.strict(ctx)
+        error.inner = inner_place(frame, error)
+
+
+def _break_inside(ctx: Context, error: GraphBreak) -> None:
+    """Evaluate again and break inside of the root frame's calls, where that is possible."""
+    if ctx.nests and error.inner is not None:
+        error.__context__ = error.__traceback__ = None
+        raise Restart(None, error) from None
 
 
 def _in_handler(frame: Frame) -> bool:
-    """Whether a handler begins or is left by its exception: a rebuilt exception would lose its
-    traceback.
+    """Whether an exception is being handled, or a handler begins or is left by its exception: a
+    rebuilt exception would lose its traceback.
     """
-    return frame.decoded.instructions[frame.index].op in (Op.PUSH_EXC_INFO, Op.RERAISE)
+    op = frame.decoded.instructions[frame.index].op
+    return bool(frame.handled) or op in (Op.PUSH_EXC_INFO, Op.RERAISE)
 
 
 def _break(ctx: Context, frame: Frame, point: tuple[Snapshot, object], error: GraphBreak) -> Broken:

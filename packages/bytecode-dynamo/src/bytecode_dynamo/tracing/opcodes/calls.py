@@ -46,6 +46,7 @@ def call(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     if isinstance(function, ClassVariable) and function.value is super and not values:
         frame.push(zero_argument_super(ctx, frame))
         return
+    frame.callee = function
     frame.push(function.call(ctx, [*receiver, *positional], keywords))
 
 
@@ -58,6 +59,7 @@ def call_function_ex(ctx: Context, frame: Frame, instruction: Instruction) -> No
     if named is not None:
         for key, value in pairs_of(ctx, named):
             keywords[key.as_constant(ctx)] = realize(ctx, value)
+    frame.callee = function
     frame.push(function.call(ctx, [*receiver, *args], keywords))
 
 
