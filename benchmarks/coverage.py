@@ -3,8 +3,9 @@ next to torch.compile.
 
 usage: python -m benchmarks.coverage [NAME...] [--device cuda] [--jobs N]
 
-A row per model and mode: graphs called in a step, and eager mode's ATen calls that ran outside of
-them. That counts what a compiler leaves out without a break, such as a frame that it skips.
+A row per model and mode: graphs called in a step, eager mode's ATen calls that ran outside of them,
+and breaks. A frame with tensors that runs in eager mode, such as one with a break in a loop, is a
+break.
 """
 
 from __future__ import annotations
@@ -97,7 +98,19 @@ def row(name: str, mode: str, device: str) -> dict[str, Any]:
             found[f"{key}_graphs"], _, found[f"{key}_outside"] = counted(compiled)
         except Exception as error:
             found[key] = f"{type(error).__name__}: {error}".splitlines()[0][:100]
-    return found | {name: torchstrata.counters[name] for name in ("graph_breaks", "fallbacks")}
+    return found | {
+        "ours_breaks": torchstrata.counters["graph_breaks"],
+        "tc_breaks": incumbent_breaks(),
+        "fallbacks": torchstrata.counters["fallbacks"],
+    }
+
+
+def incumbent_breaks() -> int:
+    """The breaks of torch.compile so far, and the frames that it gave up."""
+    from torch._dynamo.utils import counters
+
+    frames = counters["frames"]
+    return sum(counters["graph_break"].values()) + frames["total"] - frames["ok"]
 
 
 def in_own_process(task: tuple[str, str], device: str) -> dict[str, Any]:
@@ -126,8 +139,11 @@ def summarise(rows: list[dict[str, Any]]) -> None:
             f"{key}: one graph in {whole} of {len(counted)}, {1 - left / calls:.2%} of {calls} calls inside"
         )
     for found in ran:
-        more = found["ours_graphs"] > found.get("tc_graphs", found["ours_graphs"])
-        if more or found["ours_outside"] > found.get("tc_outside", found["ours_outside"]):
+        counts = ("graphs", "outside", "breaks")
+        if any(
+            found[f"ours_{what}"] > found.get(f"tc_{what}", found[f"ours_{what}"])
+            for what in counts
+        ):
             print("behind:", json.dumps(found))
 
 
