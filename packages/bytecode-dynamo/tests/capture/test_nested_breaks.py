@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import traceback
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -362,3 +363,31 @@ def test_gradients_flow_through_the_calls(alike):
         return w.grad, [weight.grad.clone() for weight in STACK.parameters()]
 
     assert alike(outcomes(f), outcomes(bd.optimize("eager")(f)))
+
+
+def test_callers_hold_nothing_that_eager_mode_releases():
+    noted = []
+
+    @bd.disable
+    def note(x):
+        noted.append(weakref.ref(x))
+
+    @bd.disable
+    def is_alive():
+        return noted[-1]() is not None
+
+    def inner(x):
+        y = x * 2
+        note(y)
+        z = y + 1
+        del y
+        return z, is_alive()
+
+    def middle(x):
+        return inner(x + 1)
+
+    def outer(x):
+        return middle(x * 3)
+
+    assert outer(torch.ones(2))[1] is False
+    assert bd.optimize("eager")(outer)(torch.ones(2))[1] is False

@@ -74,7 +74,7 @@ class Origin:
 
     def __init__(self, code: Code) -> None:
         self.code = code
-        self.natives: WeakValueDictionary[tuple[int, int], CodeType] = WeakValueDictionary()
+        self.natives: WeakValueDictionary[tuple[int, bool, bool], CodeType] = WeakValueDictionary()
         self._analysis: Analysis | None = None
 
     @property
@@ -155,9 +155,9 @@ def is_passed(kind: Entry) -> bool:
 class Handover:
     """One handover from a first half to its resume function.
 
-    With ``operands`` the resume function begins with another call than the instruction at
-    ``target``: the callable and its arguments (a tuple) are passed in place of that many entries on
-    top of the stack.
+    With ``enters`` what the resume function takes is in a list, which it empties: its caller waits,
+    and would hold arguments meanwhile. With ``calls`` it begins with another call in place of the
+    one at ``target``: a callable and its argument are passed instead of the operands.
     """
 
     def __init__(
@@ -166,7 +166,9 @@ class Handover:
         target: int,
         position: Position,
         continuation: Continuation | None = None,
-        operands: int = 0,
+        *,
+        enters: bool = False,
+        calls: bool = False,
     ) -> None:
         analysis = origin.analysis
         state = analysis.states[target]
@@ -178,15 +180,20 @@ class Handover:
         self.target = target
         self.position = position
         self.continuation = continuation
-        self.operands = operands
+        self.enters, self.calls = enters, calls
         self.state: State = state
-        self.stack = state.stack[: len(state.stack) - operands]
+        self.stack = state.stack
+        if calls:
+            after = analysis.states[target + 1]
+            assert after is not None
+            self.stack = after.stack[:-1]
         taken = {*analysis.slots, *self.code.freevars}
         prefix = "."
         while any(name.startswith(prefix + "s") for name in taken):
             prefix += "."
         self.temporaries = [f"{prefix}s{k}" for k in range(len(self.stack))]
-        self.call = [f"{prefix}call", f"{prefix}args"] if operands else []
+        self.list = f"{prefix}list"
+        self.call = [f"{prefix}call", f"{prefix}argument"] if calls else []
         self.variables = self._variables()
         passed = [
             name for name, kind in zip(self.temporaries, self.stack, strict=True) if is_passed(kind)
@@ -275,7 +282,7 @@ class Handover:
 
     def _find_resume(self) -> Resume:
         """The resume function: an existing one, or a new one."""
-        place = self.target, self.operands
+        place = self.target, self.enters, self.calls
         native = self.origin.natives.get(place)
         if native is None:
             code = self._resume()
@@ -292,14 +299,14 @@ class Handover:
         if label is None:
             label = Label()
             body[self.target] = with_label(entry, label)
-        if self.operands:
-            body[self.target] = Instruction(
-                Op.CALL_FUNCTION_EX, 0, entry.position, entry.handler, label
-            )
+        if self.calls:
+            body[self.target] = Instruction(Op.CALL, Call(1), entry.position, entry.handler, label)
         start: list[Instruction] = []
         if code.freevars:
             start.append(make(Op.COPY_FREE_VARS, len(code.freevars)))
         start += self._skipped_cells()
+        if self.enters:
+            start += self._emptied_list()
         for name in self.variables:
             if not self._is_bound(name):
                 bound = Label()
@@ -318,17 +325,32 @@ class Handover:
         )
         others = [name for name in code.varnames if name not in self.parameters]
         hidden = [name for name in self.temporaries if name not in self.parameters]
+        entered = [self.list] if self.enters else []
         return replace(
             code,
             flags=code.flags & ~(CO_VARARGS | CO_VARKEYWORDS),
-            argcount=len(self.parameters),
+            argcount=1 if self.enters else len(self.parameters),
             posonly_argcount=0,
             kwonly_argcount=0,
-            varnames=(*self.parameters, *others, *hidden),
+            varnames=(*entered, *self.parameters, *others, *hidden),
             instructions=instructions,
             # No docstring: that would be the first constant.
             consts=(None, mark),
         )
+
+    def _emptied_list(self) -> list[Instruction]:
+        """Take the parameters out of the list."""
+        make = self._item
+        return [
+            make(Op.LOAD_FAST, self.list),
+            make(Op.UNPACK_SEQUENCE, len(self.parameters)),
+            *(make(Op.STORE_FAST, name) for name in self.parameters),
+            make(Op.LOAD_FAST_AND_CLEAR, self.list),
+            make(Op.LOAD_CONST, None),
+            make(Op.LOAD_CONST, None),
+            make(Op.BUILD_SLICE, 2),
+            make(Op.DELETE_SUBSCR),
+        ]
 
     def _skipped_cells(self) -> list[Instruction]:
         """MAKE_CELL for the cells that are passed, never executed: ``locals()`` scans for them."""
@@ -363,10 +385,10 @@ class Handover:
             else:
                 out.append(make(Op.LOAD_FAST_AND_CLEAR, name))
         if self.call:
-            function, arguments = (make(Op.LOAD_FAST_AND_CLEAR, name) for name in self.call)
             null = make(Op.PUSH_NULL)
+            function, argument = (make(Op.LOAD_FAST_AND_CLEAR, name) for name in self.call)
             out += [null, function] if RUNNING.null_below_callable else [function, null]
-            out.append(arguments)
+            out.append(argument)
         return out
 
     def _jump_if_given(self, name: str, label: Label) -> list[Instruction]:

@@ -92,21 +92,20 @@ def replace_before(
     analysis: Analysis | None = None,
     continuation: Continuation | None = None,
     extra_locals: Iterable[str] = (),
-    argument_count: int | None = None,
+    *,
+    calls: bool = False,
 ) -> Split:
     """Cut after instruction ``k`` and put ``prefix`` in the place of everything that leads to it.
 
     The prefix must leave variables and stack as the original has them before ``k`` (stack entries
     of kind NULL included). Instruction ``k`` runs in the first half, with its own exception
-    handler; handlers reached from it run there too. With ``argument_count`` it is a call, and the
-    prefix leaves another callable and that many arguments in place of its operands.
+    handler; handlers reached from it run there too. With ``calls`` it is a call, and the prefix
+    leaves another callable and its argument in place of the operands.
     """
     body, cut = _cut_body(code, k, analysis, continuation)
-    if argument_count is not None:
+    if calls:
         item = body[k]
-        body[k] = Instruction(
-            Op.CALL, Call(argument_count), item.position, item.handler, item.label
-        )
+        body[k] = Instruction(Op.CALL, Call(1), item.position, item.handler, item.label)
     entry = frame_entry(code)
     label = body[k].label or Label()
     body[k] = with_label(body[k], label)
@@ -120,8 +119,8 @@ def replace_before(
 class Entrance:
     """A function that enters another one before an instruction, runs that, and hands over.
 
-    Its arguments are those of a resume function there. Where the instruction is a call that another
-    one replaces, the last two are the callable and a tuple of its arguments.
+    Its argument is a list of what a resume function takes there. Where another call takes the place
+    of the instruction, the callable and its argument follow.
     """
 
     code: Code
@@ -133,24 +132,19 @@ class Entrance:
 
 
 def enter_at(
-    code: Code, k: int, continuation: Continuation | None = None, *, other_call: bool
+    code: Code, k: int, continuation: Continuation | None = None, *, calls: bool
 ) -> Entrance:
-    """A function that carries on before instruction ``k`` and is cut after it (see ``split_at``);
-    ``other_call``: the instruction is a call, which is replaced by the one that is passed.
+    """A function that carries on before instruction ``k`` and is cut after it (see ``split_at``).
+
+    With ``calls`` the instruction is a call, and that of another callable takes its place.
     """
     origin = origin_of(code)
-    analysis = origin.analysis
-    operands = 0
-    if other_call:
-        before, after = analysis.states[k], analysis.states[k + 1]
-        assert before is not None and after is not None
-        operands = len(before.stack) - len(after.stack) + 1
-    resume = Handover(origin, k, code.position_at(k), operands=operands).resume
+    resume = Handover(origin, k, code.position_at(k), enters=True, calls=calls).resume
     mark = resume_mark(resume.code)
     assert mark is not None
     place = next(j for j, place in mark.places.items() if place == k)
     split = split_at(resume.code, place, continuation=continuation)
-    live = frozenset(analysis.names(analysis.live[k]))
+    live = frozenset(origin.analysis.names(origin.analysis.live[k]))
     return Entrance(split.first_half, split.resumes, resume.variables, live, resume.stack)
 
 

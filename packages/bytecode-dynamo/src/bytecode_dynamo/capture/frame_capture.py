@@ -80,7 +80,7 @@ from .frame_code import FrameCode
 from .graph_code import graph_call, input_loader
 from .kept_frames import FrameKeeper, FrameParts
 from .log import log_break, log_guards, log_recompile, logs_recompiles
-from .nested_breaks import push_call
+from .nested_breaks import push_call, release_locals
 from .observing import FrameReport
 from .policy import Captured, Kept, Policy
 from .recompilation import UNKNOWN, reason
@@ -313,7 +313,8 @@ class Compilation:
         writers = gen.prepare_effects()
         for value in outcome.snapshot.stack:
             gen(value)
-        argument_count = push_call(gen, self.region, outcome.callees) if outcome.callees else None
+        if outcome.callees:
+            push_call(gen, self.region, outcome.callees)
         writers.append(restack(gen, self.ctx))
         stores = gen.restore_locals(self.frame, outcome.snapshot.slots, analysis, index)
         gen.flush()
@@ -323,12 +324,19 @@ class Compilation:
             store()
         for write in writers:
             write()
+        if outcome.callees:
+            release_locals(gen)
         prefix = [*self._graph(gen, error.record()), *gen.instructions()]
         if not user_exception:
             counters["graph_breaks"] += 1
             log_break("graph break", error.record())
         code = self.frame.first_half(
-            index, prefix, analysis, gen.locals, self.policy.roots, argument_count
+            index,
+            prefix,
+            analysis,
+            gen.locals,
+            self.policy.roots,
+            calls=bool(outcome.callees),
         )
         self._note("captured" if user_exception else "broke", error.record())
         return self._entry(code, True)

@@ -105,15 +105,16 @@ class FrameCode:
         analysis: Analysis,
         extra: list[str],
         roots: set[int],
-        argument_count: int | None = None,
+        *,
+        calls: bool,
     ) -> CodeType:
-        """The code up to a break: the prefix, the instruction that breaks (or another call in its
-        place, of that many arguments), and the handover.
+        """The code up to a break: the prefix, the instruction that breaks (``calls``: another call
+        in its place), and the handover.
 
         Adds the resume functions' code to ``roots``.
         """
         split = replace_before(
-            self.original.neutral, index, prefix, analysis, Continuation, extra, argument_count
+            self.original.neutral, index, prefix, analysis, Continuation, extra, calls=calls
         )
         first = split.first_half
         natives = {}

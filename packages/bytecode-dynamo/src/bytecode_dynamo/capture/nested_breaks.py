@@ -20,13 +20,11 @@ from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.variables.base import KeyedVariable, NullVariable
 
 
-def push_call(gen: ValueBuilder, region: Region, frames: tuple[Frame, ...]) -> int:
-    """Push what enters the first of the frames where it stands, and its arguments; returns their
-    number.
-    """
-    entrance, code = _entrance(region, frames)
-    gen.emitter.load_callee(lambda: gen.call_const(entered, frames[0].function, code))
-    return _push_arguments(gen, region, frames, entrance)
+def push_call(gen: ValueBuilder, region: Region, frames: tuple[Frame, ...]) -> None:
+    """Push what enters the first of the frames where it stands, and its argument."""
+    found: list[Entrance] = []
+    gen.emitter.load_callee(lambda: found.append(_push_entrance(gen, region, frames)))
+    _push_argument(gen, region, frames, found[0])
 
 
 def entered(function: FunctionType, code: CodeType) -> FunctionType:
@@ -34,34 +32,40 @@ def entered(function: FunctionType, code: CodeType) -> FunctionType:
     return FunctionType(code, function.__globals__, function.__name__, None, function.__closure__)
 
 
-def _entrance(region: Region, frames: tuple[Frame, ...]) -> tuple[Entrance, CodeType]:
+def release_locals(gen: ValueBuilder) -> None:
+    """Let go of the graph's results and of built values before the call, which may take long."""
+    for name in gen.locals:
+        gen.emitter.load_const(None)
+        gen.emitter.store_fast(name)
+
+
+def _push_entrance(gen: ValueBuilder, region: Region, frames: tuple[Frame, ...]) -> Entrance:
     frame = frames[0]
-    entrance, code = origins.entrance(frame.decoded, frame.current, other_call=len(frames) > 1)
+    entrance, code = origins.entrance(frame.decoded, frame.current, calls=len(frames) > 1)
     if StackEntry.LASTI in entrance.stack:
         raise GraphBreak("BD015", "the place of an exception that is handled")
     if not region.entries(code):
         region.add(code, Entry(None, code, True))
-    return entrance, code
+    gen.call_const(entered, frame.function, code)
+    return entrance
 
 
-def _push_arguments(
+def _push_argument(
     gen: ValueBuilder, region: Region, frames: tuple[Frame, ...], entrance: Entrance
-) -> int:
-    frame = frames[0]
+) -> None:
+    """Push the list of what the first of the frames holds."""
     for name in entrance.variables:
-        _push_variable(gen, frame.slots.get(name), name in entrance.live)
-    passed = [
-        value for value, kind in zip(frame.stack, entrance.stack, strict=True) if is_passed(kind)
-    ]
-    for value in passed:
-        _push_variable(gen, value, True)
-    count = len(entrance.variables) + len(passed)
-    if len(frames) == 1:
-        return count
-    inner, code = _entrance(region, frames[1:])
-    gen.call_const(entered, frames[1].function, code)
-    gen.emitter.build_tuple(_push_arguments(gen, region, frames[1:], inner))
-    return count + 2
+        _push_variable(gen, frames[0].slots.get(name), name in entrance.live)
+    count = len(entrance.variables)
+    for value, kind in zip(frames[0].stack, entrance.stack, strict=True):
+        if is_passed(kind):
+            _push_variable(gen, value, True)
+            count += 1
+    if len(frames) > 1:
+        inner = _push_entrance(gen, region, frames[1:])
+        _push_argument(gen, region, frames[1:], inner)
+        count += 2
+    gen.emitter.build_list(count)
 
 
 def _push_variable(gen: ValueBuilder, value: Any, is_live: bool) -> None:

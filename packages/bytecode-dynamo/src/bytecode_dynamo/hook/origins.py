@@ -45,14 +45,12 @@ class Origins:
             self.by_code[id(known.native)] = Origin(original, known)
         return known
 
-    def entrance(
-        self, original: Decoded, index: int, *, other_call: bool
-    ) -> tuple[Entrance, CodeType]:
+    def entrance(self, original: Decoded, index: int, *, calls: bool) -> tuple[Entrance, CodeType]:
         """The one function that enters an original before an instruction, with its code."""
-        key = (id(original.native), index, other_call)
+        key = (id(original.native), index, calls)
         known = self.entrances.get(key)
         if known is None:
-            made = enter_at(original.neutral, index, Continuation, other_call=other_call)
+            made = enter_at(original.neutral, index, Continuation, calls=calls)
             natives = {
                 id(resume.native): self.canonical(original, resume).native
                 for resume in made.resumes
