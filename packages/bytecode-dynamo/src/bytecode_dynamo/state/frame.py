@@ -97,7 +97,7 @@ class Frame:
     """The dict that the body of a class statement fills."""
     function: VariableTracker | None = None
     callee: VariableTracker | None = None
-    """What the last call instruction calls."""
+    """What a call instruction that has begun calls."""
     started: int = 0
     """The instructions of the capture before the current one."""
 

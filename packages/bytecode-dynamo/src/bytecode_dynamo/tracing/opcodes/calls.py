@@ -48,6 +48,7 @@ def call(ctx: Context, frame: Frame, instruction: Instruction) -> None:
         return
     frame.callee = function
     frame.push(function.call(ctx, [*receiver, *positional], keywords))
+    frame.callee = None
 
 
 @evaluates(Op.CALL_FUNCTION_EX)
@@ -61,6 +62,7 @@ def call_function_ex(ctx: Context, frame: Frame, instruction: Instruction) -> No
             keywords[key.as_constant(ctx)] = realize(ctx, value)
     frame.callee = function
     frame.push(function.call(ctx, [*receiver, *args], keywords))
+    frame.callee = None
 
 
 @evaluates(Op.MAKE_FUNCTION)
