@@ -12,7 +12,7 @@ from inductor_triton import Config, TritonCodeGenerator, compile_ptx
 from inductor_triton.launching.compile import compile_variant, usual_variant
 from inductor_triton.products.matmul import generate_matmul
 from inductor_triton.spec import launch_spec, sequence_of
-from inductor_triton.tuning import autotune
+from inductor_triton.tuning import recorded
 from inductor_triton.tuning.candidates import candidates
 from inductor_triton.tuning.selection import format_config, parse_config
 from loopir import Options, Template, compile_graph, format_schedule
@@ -122,7 +122,7 @@ def test_gather_before_a_product_checks_its_index():
 @pytest.mark.parametrize("transposed", [False, True])
 def test_descriptors_and_a_persistent_grid(monkeypatch, dtype, m, n, columns, transposed):
     config = Config(x=columns, y=64, r=32, num_warps=4, num_stages=3, grid=3, tma=True)
-    monkeypatch.setattr(autotune, "matmul_config", lambda template: config)
+    monkeypatch.setattr(recorded, "matmul_config", lambda template: config)
     x, b = random(m, 80, dtype=dtype), random(n, dtype=dtype)
     w = random(80, n, dtype=dtype).t() if transposed else random(n, 80, dtype=dtype)
     (source,) = check(lambda x, w, b: F.gelu(F.linear(x, w, b)), x, w, b)
@@ -145,7 +145,7 @@ def test_columns_that_fill_halves_of_tiles(monkeypatch, by_engine):
     config = Config(
         x=256, y=64, r=32, num_warps=4, num_stages=3, grid=3 if by_engine else 0, tma=by_engine
     )
-    monkeypatch.setattr(autotune, "matmul_config", lambda template: config)
+    monkeypatch.setattr(recorded, "matmul_config", lambda template: config)
     check(
         lambda x, w, b: F.linear(x, w, b).relu().float() * 2,
         random(100, 64),
@@ -157,7 +157,7 @@ def test_columns_that_fill_halves_of_tiles(monkeypatch, by_engine):
 @pytest.mark.parametrize("parts", [2, 4])
 def test_the_sum_in_parts(monkeypatch, parts):
     config = Config(x=32, y=16, r=16, num_stages=3, split=parts)
-    monkeypatch.setattr(autotune, "matmul_config", lambda template: config)
+    monkeypatch.setattr(recorded, "matmul_config", lambda template: config)
     x, w, b = random(40, 128), random(72, 128), random(72)
     (source,) = check(lambda x, w, b: F.gelu(F.linear(x, w, b)) + x[:, :72], x, w, b)
     assert len(sequence_of(source).parts) == 2
@@ -407,7 +407,7 @@ def test_float8_that_stays_with_the_library():
 
 def test_float8_by_descriptors(monkeypatch):
     config = Config(x=128, y=64, r=64, num_warps=4, num_stages=3, grid=3, tma=True)
-    monkeypatch.setattr(autotune, "matmul_config", lambda template: config)
+    monkeypatch.setattr(recorded, "matmul_config", lambda template: config)
     x, w = eighth(200, 160), eighth(256, 160).t()
     (source,) = check(scaled, x, w, torch.rand(200, 1), torch.rand(1, 256))
     (part,) = sequence_of(source).parts
@@ -482,7 +482,7 @@ def test_rows_beyond_the_groups_are_left_alone():
 )
 def test_groups_by_descriptors(monkeypatch, left, right, turned):
     config = Config(x=64, y=64, r=64, num_warps=4, num_stages=3, grid=3, tma=True)
-    monkeypatch.setattr(autotune, "matmul_config", lambda template: config)
+    monkeypatch.setattr(recorded, "matmul_config", lambda template: config)
     (source,) = check(grouped, operand(left, turned), operand(right, not turned), part_ends(200))
     (part,) = sequence_of(source).parts
     assert source.text.count("make_tensor_descriptor") == 2

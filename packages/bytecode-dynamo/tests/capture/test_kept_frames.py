@@ -9,10 +9,18 @@ import bytecode_dynamo
 import pytest
 import torch
 from bytecode_dynamo import counters
+from bytecode_dynamo.function_table import FUNCTIONS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from .kept_programs import Backend, loaded, run
+
+
+@pytest.fixture(autouse=True)
+def without_rules_of_users(monkeypatch):
+    """Other tests choose rules for functions, and with any nothing is kept."""
+    monkeypatch.setattr(FUNCTIONS, "_overrides", {})
+
 
 PROGRAM = """
 import functools
