@@ -165,7 +165,7 @@ INTERPRETER_TESTS = (
     *(f"{CAPTURE}/{part}" for part in ("bytecode", "language", "capture/guards")),
     *(
         f"{CAPTURE}/capture/test_{part}.py"
-        for part in ("breaks", "effects", "existing_iterators", "guard_soundness")
+        for part in ("breaks", "effects", "existing_iterators", "guard_soundness", "nested_breaks")
     ),
     *(f"{CAPTURE}/capture/test_{part}.py" for part in ("inputs", "programs", "since_314")),
     *(
