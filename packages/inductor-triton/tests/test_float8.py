@@ -55,6 +55,8 @@ def test_casts_are_instructions_of_later_devices(dtype: str, instruction: str):
     source = generate_source(parse_kernel(CAST.format(dtype)))
     assert f"cvt.rn.satfinite.{instruction}" in compile_ptx(source, 90)
     assert "cvt.rn.satfinite" not in compile_ptx(source, 80)
+    assert f"cvt.rn.satfinite.{instruction}" in compile_ptx(source, 90)
+    assert "cvt.rn.satfinite" not in compile_ptx(source, 86)
 
 
 def test_only_later_devices_get_other_functions():

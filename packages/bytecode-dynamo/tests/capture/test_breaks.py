@@ -393,7 +393,10 @@ def in_a_loop(f):
             cell += 1
             return cell
 
-        return [inner(x, count()) for _ in range(2)], cell
+        found = []
+        for _ in range(2):
+            found.append(inner(x, count()))
+        return found, cell
 
     return outer
 

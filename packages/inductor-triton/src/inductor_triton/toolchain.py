@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib
 import linecache
 import os
+from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -81,20 +83,28 @@ def load_optional(name: str) -> ModuleType | None:
         return None
 
 
-_shared: dict[str, object] = {}
-_executed: set[str] = set()
+@dataclass(slots=True)
+class _DeviceFunctions:
+    """Those of one compute capability, which have texts of their own."""
+
+    namespace: dict[str, object] = field(default_factory=dict)
+    executed: set[str] = field(default_factory=set)
 
 
-def execute_kernel(text: str, function: str) -> Callable[..., object]:
-    """``execute_source`` for Triton's compiler. Kernels share the device functions, which Triton
-    would otherwise parse and hash each time.
+_shared: defaultdict[int, _DeviceFunctions] = defaultdict(_DeviceFunctions)
+
+
+def execute_kernel(text: str, function: str, capability: int) -> Callable[..., object]:
+    """``execute_source`` for Triton's compiler. Kernels for a compute capability share the device
+    functions, which Triton would otherwise parse and hash each time.
     """
+    shared = _shared[capability]
     imports, *functions, kernel = text.split("\n\n\n")
     for part in functions:
-        if part not in _executed:
-            _execute(f"{imports}\n{part}", "device function", _shared)
-            _executed.add(part)
-    namespace = dict(_shared)
+        if part not in shared.executed:
+            _execute(f"{imports}\n{part}", "device function", shared.namespace)
+            shared.executed.add(part)
+    namespace = dict(shared.namespace)
     _execute(f"{imports}\n{kernel}", function, namespace)
     return namespace[function]  # type: ignore[return-value]
 

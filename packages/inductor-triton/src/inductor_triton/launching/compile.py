@@ -90,7 +90,8 @@ def compile_variant(source: KernelSource, variant: Variant, capability: int) -> 
     compiler, target_type = load_part("compiler"), load_part("backends.compiler").GPUTarget
     language = load_part("language")
     try:
-        function: Any = execute_kernel(for_capability(source.text, capability), spec.function)
+        text = for_capability(source.text, capability)
+        function: Any = execute_kernel(text, spec.function, capability)
         types = list(argument_types(spec, variant.wide).values())
         signature = dict(zip(function.arg_names, types))
         constants: dict[str, object] = {}
