@@ -208,4 +208,4 @@ def _is_watched(settings: Config) -> bool:
 def _versions() -> tuple[object, ...]:
     numpy = getattr(sys.modules.get("numpy"), "__version__", "")
     files = loopir.package_versions("torchstrata", "aotgrad", "bytecode_dynamo", "symshapes")
-    return (*files, sys.version, str(numpy))
+    return (*files, str(numpy))

@@ -339,12 +339,16 @@ class Handover:
         )
 
     def _emptied_list(self) -> list[Instruction]:
-        """Take the parameters out of the list."""
+        """Take the parameters out of the list, in which the variables are last: what the stack
+        holds is built by then, so dead variables that hold it too are known.
+        """
         make = self._item
+        count = len(self.variables)
+        entered = [*self.parameters[count:], *self.parameters[:count]]
         return [
             make(Op.LOAD_FAST, self.list),
-            make(Op.UNPACK_SEQUENCE, len(self.parameters)),
-            *(make(Op.STORE_FAST, name) for name in self.parameters),
+            make(Op.UNPACK_SEQUENCE, len(entered)),
+            *(make(Op.STORE_FAST, name) for name in entered),
             make(Op.LOAD_FAST_AND_CLEAR, self.list),
             make(Op.LOAD_CONST, None),
             make(Op.LOAD_CONST, None),

@@ -119,8 +119,9 @@ def replace_before(
 class Entrance:
     """A function that enters another one before an instruction, runs that, and hands over.
 
-    Its argument is a list of what a resume function takes there. Where another call takes the place
-    of the instruction, the callable and its argument follow.
+    Its argument is a list of what a resume function takes there: the stack's entries first, then
+    (where another call takes the place of the instruction) the callable and its argument, and the
+    variables.
     """
 
     code: Code

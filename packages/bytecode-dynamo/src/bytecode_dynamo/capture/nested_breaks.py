@@ -54,8 +54,6 @@ def _push_argument(
     gen: ValueBuilder, region: Region, frames: tuple[Frame, ...], entrance: Entrance
 ) -> None:
     """Push the list of what the first of the frames holds."""
-    for name in entrance.variables:
-        _push_variable(gen, frames[0].slots.get(name), name in entrance.live)
     count = len(entrance.variables)
     for value, kind in zip(frames[0].stack, entrance.stack, strict=True):
         if is_passed(kind):
@@ -65,6 +63,8 @@ def _push_argument(
         inner = _push_entrance(gen, region, frames[1:])
         _push_argument(gen, region, frames[1:], inner)
         count += 2
+    for name in entrance.variables:
+        _push_variable(gen, frames[0].slots.get(name), name in entrance.live)
     gen.emitter.build_list(count)
 
 

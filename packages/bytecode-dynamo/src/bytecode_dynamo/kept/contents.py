@@ -1,8 +1,9 @@
 """What code, functions and classes contain, as text: in another process, an object of the same name
 with the same content takes the place of one.
 
-Places of files are no part of it, lines are. What torch, the standard library and these packages
-contain follows from their versions; of their classes the names count, of their functions the code.
+Places of files are no part of it, lines are. What torch, NumPy and these packages contain follows
+from their versions; of their classes the names count, of their functions the code. The standard
+library is described like a program: its versions with bug fixes share entries where it is the same.
 """
 
 from __future__ import annotations
@@ -22,11 +23,10 @@ _PLAIN = (
     *(bool, int, float, complex, str, bytes, type(None), type(...), range, slice),
     *(torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size),
 )
-_VERSIONED = frozenset(
-    {"torch", "bytecode_dynamo", "symshapes", "numpy", "typing_extensions"}
-    | set(sys.stdlib_module_names)
-)
+_VERSIONED = frozenset({"builtins", "torch", "bytecode_dynamo", "symshapes", "numpy"})
 """Packages whose versions are part of every key."""
+_OF_DECORATORS = _VERSIONED | {"typing_extensions"} | sys.stdlib_module_names
+"""Packages whose functions stand in torch's namespaces."""
 _WRAPPERS = {
     staticmethod: ("__func__",),
     classmethod: ("__func__",),
@@ -155,11 +155,6 @@ class Contents:
         return f"{_name(cls)} {_name(type(cls))} ({', '.join(held)})"
 
 
-def is_versioned(value: Any) -> bool:
-    """Whether an object belongs to a package whose version is part of every key."""
-    return _package(value) in _VERSIONED
-
-
 def patches() -> str | None:
     """A function of the program in the place of one of torch's, by name."""
     for owner in _PATCHED:
@@ -177,7 +172,7 @@ _PATCHED: tuple[Any, ...] = (
 
 def _is_torchs(function: types.FunctionType) -> bool:
     home = function.__globals__.get("__name__") or ""
-    return home.partition(".")[0] in _VERSIONED
+    return home.partition(".")[0] in _OF_DECORATORS
 
 
 def _contents_of(cell: Any) -> Any:
