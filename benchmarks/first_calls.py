@@ -5,7 +5,7 @@ usage: python -m benchmarks.first_calls [--rounds 3] [--ranks 10]
 
 A 12-layer GPT and ResNet-50 on the CPU, in inference and training (forward and backward). ``loads``
 are the seconds of ``compile()`` or ``load()`` before the call. Of ranks: how many compiled, the
-libraries in the cache, and the processor time beyond that of warm starts, over that of one.
+libraries in the cache, and the processor time beyond that of as many warm starts, over that of one.
 """
 
 from __future__ import annotations
@@ -40,6 +40,12 @@ def seconds(call: Callable[[], Any]) -> tuple[float, Any]:
     return time.perf_counter() - started, result
 
 
+def processor_seconds() -> float:
+    """Processor seconds of this process and the compilers that it ran."""
+    each = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in each)
+
+
 def first_call(task: str, name: str, mode: str, file: Path) -> dict[str, Any]:
     """What one process does: fill the cache and the file, or the first call with either."""
     model, inputs = MODELS[name]()
@@ -57,12 +63,14 @@ def first_call(task: str, name: str, mode: str, file: Path) -> dict[str, Any]:
             loads, call = seconds(lambda: torchstrata.load(file, model))
         else:
             loads, call = seconds(lambda: torchstrata.compile(model))
+        used = processor_seconds()
         first, _ = seconds(lambda: step(call))
+        used = processor_seconds() - used
         if task == "fill":
             call.precompile(*inputs)
             torchstrata.save(call, file)
     misses = torchstrata.counters["cache_misses"]
-    return {"eager": eager, "loads": loads, "first": first, "misses": misses}
+    return {"eager": eager, "loads": loads, "first": first, "used": used, "misses": misses}
 
 
 @contextlib.contextmanager
@@ -78,29 +86,31 @@ def started(cache: Path, task: str, name: str, mode: str) -> Iterator[subprocess
         yield process
 
 
-def run(count: int, *arguments: Any) -> tuple[float, list[dict[str, Any]]]:
-    """Processor seconds and results of processes that start together."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+def run(count: int, *arguments: Any) -> list[dict[str, Any]]:
+    """Results of processes that start together."""
     with contextlib.ExitStack() as stack:
         processes = [stack.enter_context(started(*arguments)) for _ in range(count)]
-        rows = [json.loads(process.communicate()[0]) for process in processes]
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return used, rows
+        return [json.loads(process.communicate()[0]) for process in processes]
 
 
-def compare_ranks(count: int) -> None:
-    """Prints what processes cost that start together on an empty cache."""
-    with tempfile.TemporaryDirectory() as directory:
-        one, together = Path(directory) / "one", Path(directory) / "ranks"
-        alone, _ = run(1, one, "rank", "gpt", "training")
-        again = statistics.median(run(1, one, "rank", "gpt", "training")[0] for _ in range(3))
-        used, rows = run(count, together, "rank", "gpt", "training")
-        compiled = sum(row["misses"] > 1 for row in rows)
-        libraries = len(list(together.glob("??/*.so")))
-        ratio = (used - count * again) / (alone - again)
-        print(f"{count} ranks: {compiled} compiled {libraries} libraries, {ratio:.1f} times "
-              f"the processor time of one compilation ({alone - again:.1f} s)")  # fmt: skip
+def compare_ranks(count: int, rounds: int = 3) -> None:
+    """Prints what the first calls of processes cost that start together on an empty cache.
+
+    Those of as many that start together on a warm one are subtracted: processes that share cores
+    take more processor time, whatever they do.
+    """
+    alone, together, compiled, libraries = [], [], [], []
+    for _ in range(rounds):
+        with tempfile.TemporaryDirectory() as directory:
+            for number, seconds in ((1, alone), (count, together)):
+                cache = Path(directory) / str(number)
+                cold, warm = (run(number, cache, "rank", "gpt", "training") for _ in range(2))
+                seconds.append(sum(row["used"] for row in cold) - sum(row["used"] for row in warm))
+            compiled.append(sum(row["misses"] > 1 for row in cold))
+            libraries.append(len(list(cache.glob("??/*.so"))))
+    used, own = statistics.median(together), statistics.median(alone)
+    print(f"{count} ranks: {max(compiled)} compiled {max(libraries)} libraries, {used / own:.1f} "
+          f"times the processor time of one compilation ({own:.1f} s)")  # fmt: skip
 
 
 def main() -> None:
@@ -122,13 +132,13 @@ def main() -> None:
                     rows = []
                     for number in range(chosen.rounds):
                         cache = warm if task == "warm" else warm.with_name(f"empty{number}")
-                        rows += run(1, cache, task, name, mode)[1]
+                        rows += run(1, cache, task, name, mode)
                     over = statistics.median(row["first"] - row["eager"] for row in rows)
                     loads = statistics.median(row["loads"] for row in rows)
                     misses = sum(row["misses"] for row in rows)
                     print(f"{name} {mode} {task}: first call {over:.2f} s over eager's, "
                           f"loads {loads:.2f} s, {misses} misses", flush=True)  # fmt: skip
-    compare_ranks(chosen.ranks)
+    compare_ranks(chosen.ranks, chosen.rounds)
 
 
 if __name__ == "__main__":

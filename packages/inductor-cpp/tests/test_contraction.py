@@ -15,8 +15,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 from inductor_cpp import compile_graph
+from inductor_cpp.building import build as libraries
 from inductor_cpp.running import packing
-from loopir import HostProgram, Options, ToolError
+from loopir import ArtifactStore, HostProgram, Options, ToolError
 from loopir.backend import Contraction
 from primops import TensorMeta
 from primops.testing import trace
@@ -116,20 +117,28 @@ def without_compiler(tmp_path, monkeypatch):
         raise ToolError("no compiler")
 
     monkeypatch.setattr(packing, "find_toolchain", find_toolchain)
-    monkeypatch.setenv("STRATA_CACHE_DIR", str(tmp_path / "empty"))
-    packing._digest.cache_clear()
-    yield
-    packing._digest.cache_clear()
+    monkeypatch.setattr(packing, "_digests", {})
+    monkeypatch.setattr(libraries, "_loaded", {})
+    return ArtifactStore(tmp_path / "empty")
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_changed_parameter_is_seen_without_a_compiler(store, change, without_compiler) -> None:
+def test_changed_parameter_is_seen_without_a_compiler(change, without_compiler) -> None:
     inputs = [torch.randn(2, 4, 9, 9), *parameters()]
-    host = build(block, inputs, 5, store)
+    host = build(block, inputs, 5, without_compiler)
     agree(host, block, inputs)
     CHANGES[change](inputs[1])
     agree(host, block, inputs)
     assert packing._digest() is packing._slow_digest
+
+
+def test_store_has_what_packing_needs(store, request) -> None:
+    """All libraries of a program are in its store, so another process needs no compiler."""
+    inputs = [torch.randn(2, 4, 9, 9), *parameters()]
+    build(block, inputs, 5, store)
+    request.getfixturevalue("without_compiler")
+    build(block, inputs, 5, store)
+    assert packing._digest() is not packing._slow_digest
 
 
 def test_optimizer_step_is_seen(store) -> None:

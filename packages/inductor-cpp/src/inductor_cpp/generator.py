@@ -11,6 +11,7 @@ from loopir import KernelSource
 
 from inductor_cpp import building, kernels
 from inductor_cpp.building.toolchain import find_toolchain, target
+from inductor_cpp.running import packing
 from inductor_cpp.running.contraction import offer_contraction, processor_identity
 
 from .heap import keep_freed_memory
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from loopir import ArtifactStore, Contraction, HostProgram, Kernel, Offer, Options, Run
 
     from inductor_cpp.building.toolchain import Toolchain
+
+
+PACKING = frozenset(str(operator) for operator in (packing.CONVOLUTION, packing.LINEAR))
 
 
 class CppCodeGenerator:
@@ -73,6 +77,11 @@ class CppCodeGenerator:
         """
         keep_freed_memory()
         return building.link_runs(sources, runs, store, self.toolchain) if sources else []
+
+    def prepare(self, operators: Sequence[str], store: ArtifactStore) -> None:
+        """Loads the library of operators that pack parameters."""
+        if not PACKING.isdisjoint(operators):
+            packing.load_digest(store)
 
     def describe_launchers(self, launchers: Sequence[Callable[..., None]]) -> str:
         """JSON about what ``link`` returned: libraries, functions, and what they were built for."""

@@ -230,6 +230,18 @@ class LinksRuns(Protocol):
         ...
 
 
+# Operators: what those of a backend's offers need at run time.
+
+
+@runtime_checkable
+class PreparesOperators(Protocol):
+    """A backend some of whose offered operators need a library of their own."""
+
+    def prepare(self, operators: Sequence[str], store: ArtifactStore) -> None:
+        """Builds what operators of these names need, or loads it from ``store``."""
+        ...
+
+
 # Parts: one kernel run as several launches.
 
 

@@ -106,11 +106,16 @@ def load_library(text: str, store: ArtifactStore, toolchain: Toolchain) -> str:
     process; returns its key.
     """
     key = store.key("inductor_cpp", text, *toolchain.identity())
+    load_unit(key, lambda: (text, toolchain), store)
+    return key
+
+
+def load_unit(key: str, unit: Callable[[], tuple[str, Toolchain]], store: ArtifactStore) -> None:
+    """Loads the library ``key``; ``unit`` tells what to compile where the store doesn't have it."""
     if key not in _loaded or not store.use_again(key, SUFFIX):
         _loaded[key] = store.load(
-            key, SUFFIX, lambda path: compile_unit(text, path, toolchain), open_library
+            key, SUFFIX, lambda path: compile_unit(unit()[0], path, unit()[1]), open_library
         )
-    return key
 
 
 def reload_library(key: str, store: ArtifactStore) -> bool:

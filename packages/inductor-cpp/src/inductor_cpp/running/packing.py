@@ -12,15 +12,14 @@ import hashlib
 import json
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
 from loopir import ArtifactStore, ToolError
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from inductor_cpp.building.build import SUFFIX, compile_unit, open_library
+from inductor_cpp.building.build import Entry, load_unit
 from inductor_cpp.building.toolchain import find_toolchain, target
 from inductor_cpp.kernels.names import runtime_text
 
@@ -41,23 +40,28 @@ class _Packed:
 
 
 _packed: dict[Hashable, _Packed] = {}
+_digests: dict[str, Callable[..., int]] = {}
+"""Digest functions by the keys of their libraries; the slow one's key is empty."""
 
 
-@cache
-def _digest() -> Callable[..., int]:
-    """The compiled digest function, from the store where there is no compiler; else a slow one."""
+def load_digest(store: ArtifactStore) -> None:
+    """Loads the digest's function, from the store or compiled; a slow one without a compiler."""
     text = runtime_text() + (Path(__file__).parents[1] / "runtime" / "digest.cpp").read_text()
-    store = ArtifactStore(or_temporary=True)
     key = store.key("inductor_cpp.digest", text, *target())
     try:
-        digests = store.load(
-            key, SUFFIX, lambda path: compile_unit(text, path, find_toolchain()), open_library
-        )
+        load_unit(key, lambda: (text, find_toolchain()), store)
     except ToolError:
-        return _slow_digest
-    function: Any = digests.strata_digest
+        _digests.setdefault("", _slow_digest)
+        return
+    function = _digests[key] = Entry(key, "strata_digest").function
     function.restype = ctypes.c_uint64
-    return function
+
+
+def _digest() -> Callable[..., int]:
+    """The best function; hosts of other backends than this one have loaded none."""
+    if not _digests:
+        load_digest(ArtifactStore(or_temporary=True))
+    return _digests[max(_digests)]
 
 
 def _slow_digest(count: int, pointers: ctypes.Array, sizes: ctypes.Array) -> int:

@@ -26,7 +26,7 @@ from symshapes.text.values import MISSING, Unwritable, format_value, parse_value
 import loopir.host
 import loopir.ir
 from loopir.backend import CodeGenerator, KernelSource, StoresLaunchers
-from loopir.host.generator_calls import ask
+from loopir.host.generator_calls import ask, prepare
 from loopir.host.host_program import HostFacts, HostProgram, HostText
 from loopir.ir.host_functions import ROOTS, check_result
 
@@ -132,6 +132,7 @@ class StoredProgram:
             HostFacts(**self._value(stored["facts"])),
             HostText(stored["source"], self._value(stored["objects"]), launchers),
         )
+        prepare(facts.extern_ops, codegens, store, deadline)
         parts = partial(self._parts, codegens, deadline)
         return HostProgram(facts, text, text.load(), parts)
 

@@ -6,15 +6,17 @@ from __future__ import annotations
 
 import contextvars
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from symshapes import check
 
-from loopir.backend import CodeGenerator, KernelSource
+from loopir.backend import CodeGenerator, KernelSource, PreparesOperators
 from loopir.errors import GeneratorError, LoopIRError, UnsupportedKernelError
 
 if TYPE_CHECKING:
+    from loopir.cache.store import ArtifactStore
     from loopir.ir.kernel import Kernel
 
 T = TypeVar("T")
@@ -74,6 +76,18 @@ def refusal(codegen: CodeGenerator, kernel: Kernel) -> str:
     except UnsupportedKernelError as error:
         return error.reason
     return f"it does not support {kernel.name}"
+
+
+def prepare(
+    operators: Sequence[str],
+    codegens: Mapping[str, CodeGenerator],
+    store: ArtifactStore,
+    deadline: float | None,
+) -> None:
+    """Has each generator build what its operators among these need. Raises GeneratorError."""
+    for codegen in codegens.values():
+        if operators and isinstance(codegen, PreparesOperators):
+            ask(codegen, "prepare operators", partial(codegen.prepare, operators, store), deadline)
 
 
 def name_of(codegen: CodeGenerator) -> str:

@@ -16,7 +16,7 @@ from loopir.ir.kernel import Kernel
 from loopir.ir.program import ExternCall, Program
 from loopir.ir.template import Template
 
-from .generator_calls import built, generated
+from .generator_calls import built, generated, prepare
 from .host_program import HostFacts, HostProgram, HostText
 from .host_writer import HostWriter, op_name
 from .runs import cut_runs
@@ -94,6 +94,7 @@ def build_host(
     writer = HostWriter(program, linked, makes_slabs)
     text = HostText(writer.write(), writer.globals, launchers)
     facts, kept = facts_of(program, run_devices), tuple(sources)
+    prepare(facts.extern_ops, codegens, store, deadline)
     return HostProgram(facts, text, text.load(), lambda: (program, kept))
 
 
