@@ -3,6 +3,6 @@
 """
 
 from aotgrad import seeded_ops
-from aotgrad.tracing import functional_ops
+from aotgrad.tracing import functional_ops, recurrent
 
-__all__ = ["functional_ops", "seeded_ops"]
+__all__ = ["functional_ops", "recurrent", "seeded_ops"]

@@ -1,8 +1,9 @@
-"""Recurrent networks as calls of the library's layers, as in eager mode.
+"""Recurrent networks as calls of layers.
 
 torch's Python kernels unroll them over time: hundreds of operators that depend on the length. Eager
-mode calls cuDNN on CUDA devices, and oneDNN for an LSTM on the CPU. What neither takes (GRUs and
-plain networks on the CPU, packed sequences, projections, float64) stays unrolled.
+mode calls cuDNN on CUDA devices, and oneDNN for an LSTM on the CPU. A GRU or plain network on the
+CPU becomes layers of our own (``recurrent_layer``). Packed sequences, autocast on the CPU, and
+LSTMs there in float64 or with projections stay unrolled.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ from functools import cache, partial
 from typing import Any
 
 import torch
+from torch.autograd.forward_ad import unpack_dual
 from torch.utils._python_dispatch import _disable_current_modes
+
+from symshapes.recurrent_layer import RECURRENT_LAYER
 
 aten = torch.ops.aten
 MODES = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}
@@ -33,6 +37,8 @@ def recurrent(op: Any, previous: Callable[..., Any], *args: Any) -> Any:
         return _cudnn(call, MODES[op.overloadpacket.__name__])
     if op is aten.lstm.input and _takes_onednn(call):
         return _onednn(call)
+    if _takes_own_layers(op, call):
+        return _own_layers(call, op.overloadpacket.__name__)
     return previous(*args)
 
 
@@ -152,3 +158,47 @@ def _onednn(call: dict[str, Any]) -> Any:
             ends.append((hy, cy))
         x = outputs[0] if directions == 1 else torch.cat(outputs, -1)
     return (x.transpose(0, 1) if batch_first else x, *map(torch.stack, zip(*ends)))
+
+
+# -- our own layers --------------------------------------------------------------------------------
+
+
+def _takes_own_layers(op: Any, call: dict[str, Any]) -> bool:
+    """Whether a network is one of layers on the CPU, all of one dtype. They have no formula for
+    forward mode.
+    """
+    x = call["input"]
+    if "batch_sizes" in call or op.overloadpacket is aten.lstm or x.numel() == 0:
+        return False
+    if torch.is_autocast_enabled("cpu") or not x.is_floating_point():
+        return False
+    return all(
+        each.device.type == "cpu" and each.dtype is x.dtype and unpack_dual(each).tangent is None
+        for each in (x, *_states(call), *call["params"])
+    )
+
+
+def _own_layers(call: dict[str, Any], kind: str) -> Any:
+    """One call per layer, with both directions."""
+    batch_first, directions, hx = call["batch_first"], 1 + call["bidirectional"], call["hx"]
+    x = call["input"].transpose(0, 1) if batch_first else call["input"]
+    values = (x, hx, *call["params"])
+    train = torch.is_grad_enabled() and any(value.requires_grad for value in values)
+    count, ends = 4 if call["has_biases"] else 2, []
+    for layer in range(call["num_layers"]):
+        params = call["params"][layer * directions * count :][: directions * count]
+        gates = [
+            torch.nn.functional.linear(x, params[i], params[i + 2] if call["has_biases"] else None)
+            for i in range(0, len(params), count)
+        ]
+        gates = [gates[0], *(each.flip(0) for each in gates[1:])]
+        bias = torch.stack(params[3::count]) if call["has_biases"] else None
+        output, _ = RECURRENT_LAYER(
+            torch.stack(gates, 1), hx.narrow(0, layer * directions, directions),
+            torch.stack(params[1::count]), bias, kind, train,
+        )  # fmt: skip
+        ends.append(output[-1])
+        x = output[:, 0]
+        if directions > 1:
+            x = torch.cat((x, output[:, 1].flip(0)), -1)
+    return (x.transpose(0, 1) if batch_first else x, torch.cat(ends))
