@@ -422,3 +422,12 @@ def test_composite_operators_in_inference_mode(call):
         real, fake = call(x, t), call(mode.from_real(x), mode.from_real(t))
     assert (fake.shape, fake.stride(), fake.dtype) == (real.shape, real.stride(), real.dtype)
     assert (fake.is_inference(), fake.is_conj()) == (real.is_inference(), real.is_conj())
+
+
+@pytest.mark.parametrize("op", [torch.std, torch.var, torch.std_mean, torch.var_mean])
+@pytest.mark.filterwarnings("error")
+def test_symbolic_sizes_give_no_warning_of_degrees_of_freedom(op) -> None:
+    mode = FakeTensorMode()
+    x = mode.from_real(torch.ones(4, 3), dynamic_dims="auto")
+    with mode:
+        op(x, 0)

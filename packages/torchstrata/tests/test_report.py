@@ -124,7 +124,7 @@ def test_half_a_line_at_the_end_is_left_out(tmp_path) -> None:
     directory = write_trace(tmp_path / "trace")
     with open(directory / "1-000" / "events.jsonl", "a") as file:
         file.write('{"event": "fra')
-    assert len(read_report(directory).frames) == 4
+    assert len(read_report(str(directory)).frames) == 4
 
 
 def test_another_version_is_refused(tmp_path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -46,11 +47,12 @@ _RANK = {"never": 0, "eager": 1, "captured": 2, "broke": 3}
 DIRECTIONS = ("inference", "forward", "backward")
 
 
-def read_report(directory: Path) -> Report:
+def read_report(directory: str | os.PathLike[str]) -> Report:
     """The report of a trace directory, or of the last session in one with several.
 
     Raises UsageError if there is no trace.
     """
+    directory = Path(directory)
     files = _sessions(directory)
     if not files:
         raise UsageError(
