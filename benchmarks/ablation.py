@@ -3,8 +3,9 @@
 usage: python -m benchmarks.ablation [MODEL...] [--device cpu|cuda] [--modes inference training]
 [--dtype fp32] [--without SWITCH...] [--rounds N] [--save]
 
-Models are those of benchmarks.cpu_models, or of benchmarks.gpu_models, which are bfloat16. Every model runs in a process of its own, where all variants are measured in turns. The speed-up of
-a variant is the geometric mean over the models, its loss what is lost of that with all on.
+Models are those of benchmarks.cpu_models, or of benchmarks.gpu_models, which are bfloat16. Every
+model runs in a process of its own, where all variants are measured in turns. The speed-up of a
+variant is the geometric mean over the models, its loss what is lost of that with all on.
 """
 
 from __future__ import annotations
@@ -150,18 +151,17 @@ def main() -> None:
     common += ["--dtype", dtype]
     common += ["--without", *chosen.without] if chosen.without else []
     for mode in chosen.modes:
-        speed_ups = {}
+        speed_ups, about = {}, {"device": chosen.device, "mode": mode, "dtype": dtype}
         for model in chosen.models or models_of(chosen.device):
             found = in_process([model, "--modes", mode, *common])
             if isinstance(found, str):
                 print(f"{mode} {model}: {found}", file=sys.stderr, flush=True)
                 continue
             speed_ups[model] = found
-        about = {"device": chosen.device, "mode": mode, "dtype": dtype}
-        rows = [{**about, **row} for row in table(speed_ups or EMPTY)]
-        print_table(rows)
-        if chosen.save:
-            save_rows("ablation", environment(), rows, (*about, "optimisations"))
+            if chosen.save:  # a run that ends early leaves the models so far
+                rows = [{**about, **row} for row in table(speed_ups)]
+                save_rows("ablation", environment(), rows, (*about, "optimisations"))
+        print_table([{**about, **row} for row in table(speed_ups or EMPTY)])
 
 
 def print_table(rows: Sequence[Mapping[str, Any]]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from .key_parts import difference
 from .store import ArtifactStore
 
 NAME = ".last-miss"
@@ -43,7 +44,7 @@ def explain_miss(
     if best is None or not best[1]:
         return f"{key} missed: no other captured graph is kept"
     known = _parts(store, best[1])
-    lines = [f"{a} became {b}" for a, b in zip(known, parts, strict=True) if a != b]
+    lines = [difference(a, b) for a, b in zip(known, parts, strict=True) if a != b]
     return "\n".join([f"{key} missed; nearest is {best[1]}:", *lines])
 
 

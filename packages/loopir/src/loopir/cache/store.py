@@ -30,12 +30,12 @@ from platformdirs import user_cache_path
 from loopir.errors import BuildError, StoreError, StoreWarning
 
 from .exclusive import exclusive
+from .key_parts import difference, shown
 
 Opened = TypeVar("Opened")
 
 FORMAT = "3"
 DEFAULT_LIMIT = 2 << 30
-SHOWN = 120
 LEFTOVER_SECONDS = 3600.0
 PUTS_PER_CHECK = 64
 MANIFEST = ".manifest"
@@ -137,8 +137,8 @@ class ArtifactStore:
             digest.update(str(len(data)).encode() + b":")
             digest.update(data)
         name = digest.hexdigest()
-        texts = (f"{label.replace('_', ' ')} {_shown(part)}" for label, part in named.items())
-        self._parts[name] = (*map(_shown, parts), *texts)
+        texts = (f"{label.replace('_', ' ')} {shown(part)}" for label, part in named.items())
+        self._parts[name] = (*map(shown, parts), *texts)
         return name
 
     def parts_of(self, key: str) -> tuple[str, ...] | None:
@@ -156,7 +156,7 @@ class ArtifactStore:
                 )
         a, b = (found or () for found in parts)
         lines = [
-            f"part {i}: {x} became {y}"
+            f"part {i}: {difference(x, y)}"
             for i, (x, y) in enumerate(zip(a, b, strict=False))
             if x != y
         ]
@@ -465,14 +465,6 @@ def _matches(path: Path) -> bool:
         )
     except (OSError, UnicodeDecodeError):
         return False
-
-
-def _shown(part: str | bytes) -> str:
-    """A part of a key on one line: the part itself if it is short, else its hash."""
-    data = part.encode() if isinstance(part, str) else part
-    if isinstance(part, str) and len(part) <= SHOWN:
-        return repr(part)
-    return f"sha256 {hashlib.sha256(data).hexdigest()} of {len(data)} bytes"
 
 
 def _manifest(path: Path) -> Path:
