@@ -460,9 +460,24 @@ class Reversed(IteratorPolyfill):
         raise StopIteration
 
     def rebuild(self) -> Any:
-        made: Any = reversed(self.sequence)
-        made.__setstate__(self.index)
-        return made
+        return reversed(_Reversible(self.sequence, self.index + 1))
+
+
+class _Reversible:
+    """A sequence whose length was asked for before: asking again would run code of the program, on
+    an object that has no attributes yet.
+    """
+
+    def __init__(self, sequence: Any, length: int) -> None:
+        self.sequence = sequence
+        self.length: int | None = length
+
+    def __len__(self) -> int:
+        known, self.length = self.length, None
+        return len(self.sequence) if known is None else known
+
+    def __getitem__(self, index: int) -> Any:
+        return self.sequence[index]
 
 
 def rebuilt(polyfill: Any) -> Any:
