@@ -70,8 +70,44 @@ def test_another_process_captures_nothing_until_something_changes(process):
     assert process("train", 4)[0] == 0
     assert process("train", 4, 5, 6)[0] == 1
     assert process("train", 4) == (1, 0)
+    assert process("train", 4, 5, 6) == (2, 0)
     assert process("train", 4, shift=3)[0] == 0
     assert process("train", 4, scale=5)[0] == 0
+
+
+INFERENCE = """
+import sys, torch, torchstrata
+@torch.inference_mode(sys.argv[1] == "inference")
+def run(call, x):
+    return call(x)
+def plain(x):
+    return torch.relu(x) * x.shape[0]
+def leaving(x):
+    with torch.inference_mode(False):
+        y = torch.ones(3, requires_grad=True) * 2
+    return y, x + 1
+for fn in (plain, leaving):
+    compiled = torchstrata.compile(fn, options={"verify": False})
+    for size in (4, 5, 6):
+        found, expected = run(compiled, torch.ones(size, 3)), run(fn, torch.ones(size, 3))
+        torch.testing.assert_close(found, expected)
+        for mine, eagers in zip(*(x if isinstance(x, tuple) else (x,) for x in (found, expected))):
+            assert mine.is_inference() == eagers.is_inference()
+            assert mine.requires_grad == eagers.requires_grad
+print(torchstrata.counters["graphs"] - torchstrata.counters["kept_frames"])
+"""
+
+
+def test_inference_mode(tmp_path):
+    environment = os.environ | {"STRATA_CACHE_DIR": str(tmp_path)}
+    captured = [
+        subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", INFERENCE, mode],
+            check=True, capture_output=True, text=True, cwd=ROOT, env=environment,
+        ).stdout.strip()
+        for mode in ("inference", "plain", "inference", "plain")
+    ]  # fmt: skip
+    assert captured == ["4", "4", "2", "2"]  # what leaves the mode is captured again
 
 
 def test_a_function_that_breaks_is_listed(process, tmp_path):

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from symshapes.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from aotgrad.compiling.captured_graph import leaves_inference_mode
     from aotgrad.compiling.load import load_compiled
     from aotgrad.graphs.budget import memory_pareto, partition_within
     from aotgrad.graphs.dropout_masks import redraw_masks
@@ -33,8 +34,8 @@ __all__ = [
     "Partition", "Pattern",
     "Unsupported", "UserError", "aot_backend", "aot_function", "aot_module",
     "captured_compilation", "check_functional", "counters", "format_functional",
-    "load_compiled", "memory_pareto", "parse_functional", "partition_default", "partition_min_cut",
-    "partition_within", "redraw_masks",
+    "leaves_inference_mode", "load_compiled", "memory_pareto", "parse_functional",
+    "partition_default", "partition_min_cut", "partition_within", "redraw_masks",
     "register_pattern",
     "run_eager", "trace_functional", "trace_joint", "unregister_pattern",
 ]  # fmt: skip

@@ -368,6 +368,67 @@ def test_sizes_that_change_after_a_kept_call_become_symbolic():
     assert counters["graphs"] == before + 2
 
 
+SIZED = """
+import torch
+
+def f(x, y, n):
+    if x.shape[0] > 8:
+        return x * 3 + n
+    if x.shape[0] == y.shape[0]:
+        x = x + y
+    out = x.reshape(-1) * x.shape[0] + y.sum() * n
+    return out, x.shape[0] * n, [x.t(), x.stride(0)]
+
+def g(x, y, n):
+    return torch.cat((x, y)).view(-1, 3).sum(0) * (x.numel() // max(n, 1)), n / 2
+"""
+SIZES = st.tuples(
+    st.integers(0, 12), st.integers(1, 6), st.sampled_from([0, 1, 2, 3, 7]), st.booleans()
+)
+
+
+def call_with_sizes(program, sizes, mark):
+    """Calls a program with tensors of these sizes, and compares with eager mode."""
+    rows, others, n, transposed = sizes
+    x, y = torch.arange(rows * 3.0).reshape(rows, 3), torch.ones(others, 3)
+    x = x.t().contiguous().t() if transposed else x
+    if mark is not None and rows > 1:
+        bytecode_dynamo.maybe_mark_dynamic(x, mark)
+    compiled, plain = program
+    torch.testing.assert_close(compiled(x, y, n), plain(x, y, n))
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.lists(SIZES, min_size=1, max_size=4), min_size=2, max_size=3),
+    st.sampled_from([None, True, False]),
+    st.sampled_from([None, 0, 1]),
+    st.sampled_from(["f", "g"]),
+)
+def test_no_order_of_sizes_gives_a_wrong_result(processes, dynamic, mark, name):
+    for backend in (Backend(), Everywhere()):
+        for calls in processes:
+            plain = getattr(loaded(SIZED), name)
+            program = bytecode_dynamo.optimize(backend, dynamic=dynamic)(plain), plain
+            for sizes in calls:
+                call_with_sizes(program, sizes, mark)
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("name", ["f", "g"])
+def test_later_entries_with_symbolic_sizes_are_not_captured_again(dynamic, name):
+    backend = Backend()
+    captured = []
+    for _ in range(2):
+        plain = getattr(loaded(SIZED), name)
+        program = bytecode_dynamo.optimize(backend, dynamic=dynamic)(plain), plain
+        before = counters["graphs"] - counters["kept_frames"]
+        for rows in (3, 4, 5, 6, 9, 10):
+            call_with_sizes(program, (rows, 2, 7, False), None)
+        captured.append(counters["graphs"] - counters["kept_frames"] - before)
+    assert captured[0] > 1 - bool(dynamic) and captured[1] == 0 and not backend.refusals
+
+
 def test_a_damaged_frame_is_captured_again():
     source, x = "def f(x):\n    return x * 2 + 1", torch.ones(3)
     backend = Backend()

@@ -155,10 +155,10 @@ def _describe(
     lazy = (
         x for x in example_inputs if isinstance(x, torch.Tensor) and (x.is_conj() or x.is_neg())
     )
-    if torch.is_inference_mode_enabled():
-        raise Unwritable("a graph in inference mode")
     if next(lazy, None) is not None or loopir.constants_of(graph):
         raise Unwritable("a graph with constants, or for lazily conjugated tensors")
+    if torch.is_inference_mode_enabled() and aotgrad.leaves_inference_mode(graph.graph):
+        raise Unwritable("a graph that leaves inference mode")
     devices = sorted(loopir.devices_of(graph))
     return {
         "key": entry.key,

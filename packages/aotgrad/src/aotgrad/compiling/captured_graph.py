@@ -32,7 +32,7 @@ def compile_captured(
     that the caller does not pass; beside an input that is lazily conjugated or negated, the
     graph gets the stored value.
     """
-    if not (torch.is_inference_mode_enabled() and _leaves_inference_mode(gm.graph)):
+    if not (torch.is_inference_mode_enabled() and leaves_inference_mode(gm.graph)):
         return _compile(gm, example_inputs, options)
     # called outside of inference mode, a graph can give ordinary tensors and gradients
     with torch.inference_mode(False):
@@ -45,7 +45,8 @@ def compile_captured(
     return run
 
 
-def _leaves_inference_mode(graph: torch.fx.Graph) -> bool:
+def leaves_inference_mode(graph: torch.fx.Graph) -> bool:
+    """Whether a captured graph has calls outside of the inference mode that is on around it."""
     entered = graph.find_nodes(op="call_function", target=grad_mode._enter_inference_mode)
     return any(node.args[0] is False for node in entered)
 

@@ -27,9 +27,9 @@ from bytecode_dynamo.function_table import FUNCTIONS
 from bytecode_dynamo.guards.compiler import Loads
 from bytecode_dynamo.guards.global_state import GlobalState
 from bytecode_dynamo.guards.guards import GuardProgram, compile_guards, explain_failure
-from bytecode_dynamo.guards.records import GuardKind, GuardRecord, ShapeGuards
+from bytecode_dynamo.guards.records import GuardRecord, ShapeGuards
 from bytecode_dynamo.guards.references import find_named
-from bytecode_dynamo.guards.source import LocalSource, Scope, Source
+from bytecode_dynamo.guards.source import Scope, Source
 from bytecode_dynamo.hook.frame_hook import NULL, Entry, FrameView, Region
 from bytecode_dynamo.hook.origins import origins, without_entry_handler
 from bytecode_dynamo.hook.policy import is_own_file
@@ -44,10 +44,10 @@ from .backend_call import checked
 from .failing_graphs import CompiledGraph
 from .frame_code import FrameCode
 from .graph_code import graph_call, input_loader
-from .log import log_guards
+from .log import log_guards, log_recompile, logs_recompiles
 from .observing import FrameReport
 from .policy import Kept, Policy
-from .recompilation import where
+from .recompilation import reason, where
 from .rerun import Rerun
 
 log = logging.getLogger("bytecode_dynamo.kept")
@@ -94,7 +94,6 @@ def frame_keeper(
         or report is not None
         or policy.on_capture is not None
         or id(view.code) not in policy.roots
-        or region.entries(view.code)
         or id(view.code) in origins.by_code
         or FUNCTIONS.has_overrides
         or _is_surrounded()
@@ -102,12 +101,13 @@ def frame_keeper(
     ):
         return None
     contents = Contents()
+    number = len(region.entries(view.code))
     try:
-        slot = frames(_names(policy, view, contents))
+        slot = frames(_names(policy, view, contents, number))
     except Exception as error:  # descriptions read objects of the program
         _report(view, error)
         return None
-    return None if slot is None else FrameKeeper(slot, policy, view, contents)
+    return None if slot is None else FrameKeeper(slot, policy, view, contents, number)
 
 
 def _report(view: FrameView, error: Exception) -> None:
@@ -123,8 +123,11 @@ def _is_surrounded() -> bool:
     return bool(_C._len_torch_function_stack()) or hooks is not None
 
 
-def _names(policy: Policy, view: FrameView, contents: Contents) -> dict[str, str]:
-    """What names a frame: its code, its arguments, and the options of its capture."""
+def _names(policy: Policy, view: FrameView, contents: Contents, number: int) -> dict[str, str]:
+    """What names a frame: its code, its arguments, the options of its capture, and what earlier
+    captures left, of which there are ``number``.
+    """
+    learned = (view.code in codes for codes in (policy.exact, policy.careful, policy.flat))
     options = (policy.fullgraph, policy.dynamic, policy.on_error, policy.symbolic_floats)
     held = [value for value in view.locals if value is not NULL]
     cells = [_held_by(cell) for cell in view.closure or ()]
@@ -133,6 +136,7 @@ def _names(policy: Policy, view: FrameView, contents: Contents) -> dict[str, str
         "arguments": describe_arguments([*held, *cells], contents),
         "options": repr((*options, policy.host_effects, *asdict(config).items())),
         "state": repr(GlobalState.now()),
+        "history": repr((number, policy.seen.get(view.code, Seen()), *learned)),
     }
 
 
@@ -151,6 +155,7 @@ class FrameKeeper:
     policy: Policy
     view: FrameView
     contents: Contents
+    number: int
     is_open: bool = True
     parts: FrameParts | None = field(default=None)
 
@@ -245,14 +250,14 @@ class FrameKeeper:
     ) -> tuple[dict[str, Json], TableWriter]:
         if ctx.evaluated.varies:
             raise _NotKept(ctx.evaluated.varies[0])
-        if shapes.symbols or shapes.guards or ctx.symbol_sources:
-            raise _NotKept("a symbolic size")
         if parts.rerun.drawn_from or ctx.made:
             raise _NotKept("a generator of random numbers, or a class made by the frame")
         writer = TableWriter(self.contents)
         frame = {
             "function": self.contents.of_code(self.view.code),
             "records": [writer.record(record) for record in records],
+            "shapes": writer.shapes(shapes),
+            "seen": self.policy.seen[self.view.code].to_json(),
             "inputs": [writer.source(source) for source in parts.sources],
             "drawn": writer.instructions(parts.drawn),
             "body": writer.instructions(parts.body),
@@ -316,21 +321,31 @@ class _Revival:
         records = reader.records(stored["records"], self.scope, GlobalState.now())
         sources = [reader.sources[number] for number in stored["inputs"]]
         loads = input_loader(sources, view.code, self.scope)
-        guard = compile_guards(records, ShapeGuards(), view.code, self.scope, loads)
-        self._check(guard, records)
+        shapes = reader.shapes(stored["shapes"])
+        guard = compile_guards(records, shapes, view.code, self.scope, loads)
+        self._check(guard, records, shapes)
         code = self._code(reader, sources, loads)
-        log_guards(view.code, records, ShapeGuards())
-        policy = self.keeper.policy
-        policy.captured.setdefault(view.code, []).append((tuple(records), ShapeGuards()))
-        _note_seen(policy, view.code, records, self.scope)
-        counters.update(graphs=1, kept_frames=1, captured_calls=stored["calls"])
+        self._note(records, shapes)
         return Entry(guard, code, True)
 
-    def _check(self, guard: GuardProgram, records: Sequence[GuardRecord]) -> None:
+    def _note(self, records: Sequence[GuardRecord], shapes: ShapeGuards) -> None:
+        """Notes the entry as a capture does."""
+        policy, code = self.keeper.policy, self.view.code
+        if self.keeper.number:
+            counters["recompiles"] += 1
+            if logs_recompiles():
+                log_recompile(code, reason(policy, code, self.scope, GlobalState.now()))
+        log_guards(code, records, shapes)
+        policy.captured.setdefault(code, []).append((tuple(records), shapes))
+        policy.seen[code] = Seen.from_json(self.stored["seen"])
+        counters.update(graphs=1, kept_frames=1, captured_calls=self.stored["calls"])
+
+    def _check(
+        self, guard: GuardProgram, records: Sequence[GuardRecord], shapes: ShapeGuards
+    ) -> None:
         arguments = tuple(value for value in self.view.locals if value is not NULL)
         if not guard.check(self.view.function, arguments):
-            reason = explain_failure(records, ShapeGuards(), self.scope)
-            raise Changed(reason or "a guard")
+            raise Changed(explain_failure(records, shapes, self.scope) or "a guard")
 
     def _code(
         self, reader: TableReader, sources: Sequence[Source], loads: Loads | None
@@ -362,19 +377,3 @@ class _Revival:
             written=tuple(reader.sources[number] for number in stored["written"]),
             graph=graph,
         )
-
-
-def _note_seen(
-    policy: Policy, code: CodeType, records: Sequence[GuardRecord], scope: Scope
-) -> None:
-    """Notes sizes and numbers as a capture does: those that change later become symbolic."""
-    seen = policy.seen.setdefault(code, Seen())
-    for record in records:
-        expected, source = record.expected, record.source
-        if record.kind is GuardKind.TENSOR and expected.type is torch.Tensor:
-            value, name = source.resolve(scope), source.name
-            seen.merge_sizes(name, tuple(value.shape))
-            if expected.strides is not None:
-                seen.merge_strides(name, value.shape, value.stride())
-        elif isinstance(source, LocalSource) and type(expected) in (int, float):
-            seen.merge_number(source.name, expected)

@@ -54,8 +54,8 @@ def _push_argument(
     gen: ValueBuilder, region: Region, frames: tuple[Frame, ...], entrance: Entrance
 ) -> None:
     """Push the list of what the first of the frames holds."""
-    count = len(entrance.variables)
-    for value, kind in zip(frames[0].stack, entrance.stack, strict=True):
+    frame, count = frames[0], len(entrance.variables)
+    for value, kind in zip(frame.stack, entrance.stack, strict=True):
         if is_passed(kind):
             _push_variable(gen, value, True)
             count += 1
@@ -64,7 +64,7 @@ def _push_argument(
         _push_argument(gen, region, frames[1:], inner)
         count += 2
     for name in entrance.variables:
-        _push_variable(gen, frames[0].slots.get(name), name in entrance.live)
+        _push_variable(gen, frame.slots.get(name), name in entrance.live)
     gen.emitter.build_list(count)
 
 

@@ -118,7 +118,7 @@ class GuardWriter:
         lines = []
         for symbol, source in {**shapes.symbols, **dict.fromkeys(unknown)}.items():
             parts = ["None" if source is None else self.source(source)]
-            parts += [f"{name}=True" for name in _assumptions(symbol)]
+            parts += [f"{name}=True" for name in assumptions(symbol)]
             lines.append(f"{symbol.name} = symbol({', '.join(parts)})")
         for guard in shapes.guards:
             text = format_expression(guard.expr)
@@ -182,7 +182,8 @@ class GuardWriter:
         return base
 
 
-def _assumptions(symbol: sympy.Symbol) -> list[str]:
+def assumptions(symbol: sympy.Symbol) -> list[str]:
+    """What a symbol is known to be, for ``sympy.Symbol``."""
     kinds = [name for name in ASSUMPTIONS if getattr(symbol, f"is_{name}")]
     return [name for name in kinds if name not in _IMPLIED or _IMPLIED[name] not in kinds]
 

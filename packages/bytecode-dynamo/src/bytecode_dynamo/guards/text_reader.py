@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 import sympy
 import torch
 from symshapes import ParseError, SizeGuard
-from symshapes.text.expressions import parse_expression
+from symshapes.text.expressions import parse_condition
 from symshapes.text.tensors import parse_tensor_type
 from symshapes.text.values import MISSING, parse_value
 
@@ -117,9 +117,7 @@ class _Reader:
         self.missing_in_sources += self.missing
 
     def _condition(self, condition: ast.expr, place: _Nodes) -> None:
-        expr = parse_expression(condition, self.symbols)
-        if not isinstance(expr, sympy.logic.boolalg.Boolean) or expr.is_Symbol:
-            raise ParseError.at(condition, "not a condition on sizes")
+        expr = parse_condition(condition, self.symbols)
         self.conditions.append(SizeGuard(expr, *(self.of(str, node) for node in place)))
 
     def _record(self, kind: GuardKind, call: ast.Call) -> None:

@@ -46,8 +46,18 @@ def _tensor(value: torch.Tensor) -> str:
         return f"{type(value).__qualname__} {value.dtype} {value.layout}"
     sizes = f"{tuple(value.shape)} {value.stride()}"
     grad = (value.requires_grad, value.is_leaf, value.is_conj(), value.is_neg())
-    marks = sorted(getattr(value, "__dict__", None) or ())
-    return f"{value.dtype} {value.device.type} {sizes} {grad} {marks}"
+    return f"{value.dtype} {value.device.type} {sizes} {grad} {_marks(value)}"
+
+
+def _marks(value: torch.Tensor) -> list[str]:
+    """The attributes of a tensor, with the dimensions that are marked."""
+    held = getattr(value, "__dict__", None) or {}
+    return [
+        f"{name}={sorted(marks, key=repr)}, {marks if isinstance(marks, dict) else ''}"
+        if "dynamo" in name and isinstance(marks, set | frozenset | dict)
+        else name
+        for name, marks in sorted(held.items())
+    ]
 
 
 def _module(module: torch.nn.Module, contents: Contents) -> Iterator[str]:

@@ -13,6 +13,9 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from types import FunctionType
 from typing import Any, TypeAlias
 
+import sympy
+from symshapes import SizeGuard
+from symshapes.text.expressions import format_expression, parse_condition
 from symshapes.text.values import MISSING, Unwritable
 
 from bytecode_dynamo.bytecode.instruction import (
@@ -28,11 +31,11 @@ from bytecode_dynamo.bytecode.instruction import (
 )
 from bytecode_dynamo.guards.global_state import GlobalState
 from bytecode_dynamo.guards.paths import find_in_class
-from bytecode_dynamo.guards.records import FunctionFacts, GuardKind, GuardRecord
+from bytecode_dynamo.guards.records import FunctionFacts, GuardKind, GuardRecord, ShapeGuards
 from bytecode_dynamo.guards.references import References, find_named
 from bytecode_dynamo.guards.source import Scope, Source
 from bytecode_dynamo.guards.tensor_facts import TensorFacts
-from bytecode_dynamo.guards.text import GuardWriter
+from bytecode_dynamo.guards.text import GuardWriter, assumptions
 from bytecode_dynamo.guards.text_reader import _Reader
 
 from .contents import Contents
@@ -168,6 +171,20 @@ class TableWriter:
                 raise
             return [self.value(content), 0]
 
+    def shapes(self, shapes: ShapeGuards) -> Json:
+        """Conditions on sizes."""
+        used = set().union(*(guard.expr.free_symbols for guard in shapes.guards))
+        names = {symbol.name for symbol in shapes.symbols}
+        if used - shapes.symbols.keys() or len(names) < len(shapes.symbols):
+            raise Unwritable("a size that depends on data")
+        return {
+            "symbols": [
+                [symbol.name, assumptions(symbol), self.source(source)]
+                for symbol, source in shapes.symbols.items()
+            ],
+            "guards": [[format_expression(g.expr), g.provenance] for g in shapes.guards],
+        }
+
     def instructions(self, instructions: Sequence[Instruction]) -> Json:
         """A list of instructions."""
         labels: dict[Label, int] = {}
@@ -238,6 +255,21 @@ class TableReader:
             for kind, source, *parts in rows
             for expected in self._expected(kind, self.sources[source], parts, scope, state)
         ]
+
+    def shapes(self, stored: Json) -> ShapeGuards:
+        """Conditions on sizes."""
+        places = {
+            sympy.Symbol(name, **dict.fromkeys(given, True)): self.sources[number]
+            for name, given, number in stored["symbols"]
+        }
+        names = {symbol.name: symbol for symbol in places}
+        return ShapeGuards(
+            places,
+            [
+                SizeGuard(parse_condition(ast.parse(text, mode="eval").body, names), where)
+                for text, where in stored["guards"]
+            ],
+        )
 
     def _expected(
         self, kind: str, source: Source, parts: list[int], scope: Scope, state: GlobalState

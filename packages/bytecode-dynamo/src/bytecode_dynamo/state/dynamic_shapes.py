@@ -5,7 +5,7 @@ changed.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,6 +65,33 @@ class Seen:
         merged = value if type(before) is type(value) and before == value else CHANGED
         self.numbers[name] = merged
         return merged
+
+    def to_json(self) -> Any:
+        """A JSON value; CHANGED is null in it."""
+        return {
+            "sizes": {name: _without_marker(held) for name, held in self.sizes.items()},
+            "strides": {name: _without_marker(held) for name, held in self.strides.items()},
+            "relations": {n: [sorted(one) for one in held] for n, held in self.relations.items()},
+            "numbers": dict(zip(self.numbers, _without_marker(self.numbers.values()))),
+        }
+
+    @staticmethod
+    def from_json(stored: Any) -> Seen:
+        """The inverse of ``to_json``."""
+        return Seen(
+            {name: tuple(_with_marker(held)) for name, held in stored["sizes"].items()},
+            {name: tuple(_with_marker(held)) for name, held in stored["strides"].items()},
+            {name: [frozenset(one) for one in held] for name, held in stored["relations"].items()},
+            dict(zip(stored["numbers"], _with_marker(stored["numbers"].values()))),
+        )
+
+
+def _without_marker(values: Iterable[Any]) -> list[Any]:
+    return [None if value is CHANGED else value for value in values]
+
+
+def _with_marker(values: Iterable[Any]) -> list[Any]:
+    return [CHANGED if value is None else value for value in values]
 
 
 def _merge(

@@ -94,7 +94,7 @@ _BINARY: dict[type, Callable[[Any, Any], Any]] = {
     ast.FloorDiv: FloorDiv,
     ast.Mod: Mod,
 }
-_RELATIONS: dict[type, Callable[[Any, Any], Any]] = {
+_RELATIONS: dict[type, Callable[..., Any]] = {
     ast.Eq: sympy.Eq, ast.NotEq: sympy.Ne, ast.Lt: sympy.Lt, ast.LtE: sympy.Le,
     ast.Gt: sympy.Gt, ast.GtE: sympy.Ge,
 }  # fmt: skip
@@ -103,6 +103,20 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "round": Round, "TrueDiv": TrueDiv, "math.floor": Floor, "math.ceil": Ceil,
     **{f"math.{name}": function for name, function in MATH_FUNCTIONS.items()},
 }  # fmt: skip
+
+
+def parse_condition(node: ast.expr, symbols: Mapping[str, sympy.Symbol]) -> Any:
+    """A condition on sizes, as written: what SymPy would conclude from the assumptions about a
+    symbol may be what the condition checks. Raises ParseError.
+    """
+    match node:
+        case ast.Compare(ops=[op], comparators=[right]) if type(op) in _RELATIONS:
+            sides = (parse_expression(side, symbols) for side in (node.left, right))
+            return _RELATIONS[type(op)](*sides, evaluate=False)
+    found = parse_expression(node, symbols)
+    if not isinstance(found, sympy.logic.boolalg.Boolean) or found.is_Symbol:
+        raise ParseError.at(node, "not a condition on sizes")
+    return found
 
 
 def parse_expression(node: ast.expr, symbols: Mapping[str, sympy.Symbol]) -> Any:
