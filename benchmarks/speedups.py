@@ -124,6 +124,7 @@ def ablation() -> list[str]:
     for kind in dict.fromkeys((row["device"], row["mode"], row["dtype"]) for row in rows):
         device, mode, dtype = kind
         chosen = [row for row in rows if (row["device"], row["mode"], row["dtype"]) == kind]
+        chosen.sort(key=lambda row: (row["optimisations"] != "all", row["speed-up over eager"]))
         lines += [f"### {mode.capitalize()} on {device} in {dtype}", ""]
         lines += [*table(chosen, {name: field(name) for name in columns}), ""]
     return lines

@@ -106,7 +106,8 @@ def test_autocast_is_eagers(kind):
 
 
 @pytest.mark.parametrize(
-    ("x", "state"), [((3, 2, 4), None), ((3, 2, 5), (1, 3, 6)), ((0, 2, 5), None)]
+    ("x", "state"),
+    [((3, 2, 4), None), ((3, 2, 5), (1, 3, 6)), ((0, 2, 5), None), ((3, 2, 5), (3, 2, 6))],
 )
 def test_sizes_that_do_not_fit(x, state):
     def call(x, state):

@@ -182,6 +182,9 @@ def _own_layers(call: dict[str, Any], kind: str) -> Any:
     """One call per layer, with both directions."""
     batch_first, directions, hx = call["batch_first"], 1 + call["bidirectional"], call["hx"]
     x = call["input"].transpose(0, 1) if batch_first else call["input"]
+    rows = call["num_layers"] * directions
+    if hx.shape[0] != rows:
+        raise RuntimeError(f"{kind}: {hx.shape[0]} states for {rows} layers and directions")
     values = (x, hx, *call["params"])
     train = torch.is_grad_enabled() and any(value.requires_grad for value in values)
     count, ends = 4 if call["has_biases"] else 2, []
