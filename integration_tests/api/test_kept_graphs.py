@@ -263,3 +263,23 @@ def test_a_file_that_moves_or_gets_lines_above_needs_no_trace(compiled, tmp_path
         result = compiled(names["f"])(*leaves())
         torch.testing.assert_close(result, names["f"](*leaves()))
         assert (compiled.traces > 0) is (folder == "first")
+
+
+def test_named_results_of_operators_are_kept(compiled):
+    """Any graph with ``topk`` or ``max`` over a dimension was compiled in every process."""
+
+    def routed(x, w):
+        scores, places = torch.topk((x @ w).softmax(-1), 2)
+        best = x.max(1)
+        return best, (scores * best.values[:, None]).sum() + places.float().mean(), x.sort(0)
+
+    x, w = torch.randn(4, 5), torch.randn(5, 3, requires_grad=True)
+    expected = routed(x, w)
+    for hits in (False, True):
+        found = compiled(routed)(x, w)
+        torch.testing.assert_close(found, expected)
+        assert list(map(type, found)) == list(map(type, expected))
+        torch.testing.assert_close(
+            torch.autograd.grad(found[1], w), torch.autograd.grad(expected[1], w, retain_graph=True)
+        )
+        assert (torchstrata.counters["cache_misses"] == 0) == hits

@@ -95,11 +95,10 @@ class KeptFrame:
         entries: list[GraphCacheEntry] = []
         compiled = self.stack.compile(graph, example_inputs, entries.append)
         try:
-            if len(entries) != 1 or not self._is_stored(entries[0]):
-                raise Unwritable("a graph that is not cached")
-            self.graph = _describe(graph, example_inputs, entries[0])
+            if len(entries) == 1 and self._is_stored(entries[0]):
+                self.graph = _describe(graph, example_inputs, entries[0])
         except Unwritable as error:
-            self.reason = str(error)
+            self.reason = error.what
         except Exception as error:
             if symshapes.is_of_handler(error):
                 raise

@@ -39,6 +39,7 @@ _OWNERS = frozenset(
     "torch _operator operator math builtins symshapes primops loopir aotgrad torchstrata".split()
 )
 """Packages whose functions and classes are identified by their names."""
+SEQUENCES = (tuple, list, torch.Size, torch.fx.immutable_collections.immutable_list)
 SOURCES = (".py", ".h", ".c", ".cpp", ".jinja")
 
 
@@ -118,7 +119,7 @@ def describe(value: Any) -> str:
 
 
 def _sequence_text(value: Sequence[Any]) -> str:
-    if type(value) not in (tuple, list, torch.Size, torch.fx.immutable_collections.immutable_list):
+    if type(value) not in SEQUENCES and type(value).__module__ != "torch.return_types":
         raise Undescribed(type(value))
     return f"{type(value).__name__}({', '.join(map(describe, value))})"
 
