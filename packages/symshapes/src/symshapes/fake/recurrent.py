@@ -195,11 +195,11 @@ def _own_layers(call: dict[str, Any], kind: str) -> Any:
             for i in range(0, len(params), count)
         ]
         gates = [gates[0], *(each.flip(0) for each in gates[1:])]
+        own = torch.stack(gates, 1), hx.narrow(0, layer * directions, directions)
+        # autograd takes the last first, and hooks of parameters run in eager's order
+        weight = torch.stack(params[1::count])
         bias = torch.stack(params[3::count]) if call["has_biases"] else None
-        output, _ = RECURRENT_LAYER(
-            torch.stack(gates, 1), hx.narrow(0, layer * directions, directions),
-            torch.stack(params[1::count]), bias, kind, train,
-        )  # fmt: skip
+        output, _ = RECURRENT_LAYER(*own, weight, bias, kind, train)
         ends.append(output[-1])
         x = output[:, 0]
         if directions > 1:
