@@ -17,7 +17,7 @@ import torchstrata
 from integration_tests.models.zoo import GPTBlock
 
 
-def _first_step(call: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> float:
+def _training_step(call: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> float:
     started = time.perf_counter()
     call(x).sum().backward()
     return time.perf_counter() - started
@@ -49,11 +49,11 @@ def tagger(kind: type[torch.nn.RNNBase]) -> dict[str, Any]:
             "torch.compile": torch.compile(model),
             "eager": model,
         }
-        first = {n: [_first_step(c, tokens[k]) for k in lengths] for n, c in calls.items()}
+        first = {n: [_training_step(c, tokens[k]) for k in lengths] for n, c in calls.items()}
         steps = {name: list[float]() for name in calls}
         for _ in range(15):
             for name, call in calls.items():
-                steps[name].append(_first_step(call, tokens[64]))
+                steps[name].append(_training_step(call, tokens[64]))
     eager = statistics.median(steps.pop("eager"))
     return {
         column: value
@@ -89,11 +89,11 @@ def transformer_block() -> dict[str, Any]:
     ):
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = incumbent_cache
         torchstrata.compile(lambda x: x + 1, options={"cache_dir": ours_cache})(torch.ones(2))
-        ours = _first_step(
+        ours = _training_step(
             torchstrata.compile(GPTBlock(256, 8), options={"cache_dir": ours_cache}), x
         )
         torch.compile(lambda x: x + 1)(torch.ones(2))
-        incumbent = _first_step(torch.compile(GPTBlock(256, 8)), x)
+        incumbent = _training_step(torch.compile(GPTBlock(256, 8)), x)
     return {"ours s": round(ours, 2), "torch.compile s": round(incumbent, 2)}
 
 

@@ -102,10 +102,10 @@ def compare_ranks(count: int, rounds: int = 3) -> None:
     alone, together, compiled, libraries = [], [], [], []
     for _ in range(rounds):
         with tempfile.TemporaryDirectory() as directory:
-            for number, seconds in ((1, alone), (count, together)):
+            for number, totals in ((1, alone), (count, together)):
                 cache = Path(directory) / str(number)
                 cold, warm = (run(number, cache, "rank", "gpt", "training") for _ in range(2))
-                seconds.append(sum(row["used"] for row in cold) - sum(row["used"] for row in warm))
+                totals.append(sum(row["used"] for row in cold) - sum(row["used"] for row in warm))
             compiled.append(sum(row["misses"] > 1 for row in cold))
             libraries.append(len(list(cache.glob("??/*.so"))))
     used, own = statistics.median(together), statistics.median(alone)

@@ -144,6 +144,16 @@ def test_a_saved_network_runs_in_another_process(tmp_path):
     assert not done.returncode, done.stderr
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_not_finite_passes_as_in_eager_mode(kind):
+    model, state = network(kind), torch.zeros(1, 2, 6, requires_grad=True)
+    x = torch.randn(4, 2, 5)
+    x[1, 0, 2], x[2, 1, 3] = float("nan"), float("inf")
+    expected = train(model, x.requires_grad_(), state)
+    found = torchstrata.compile(train, fullgraph=True)(model, x, state)
+    torch.testing.assert_close(found, expected, equal_nan=True)
+
+
 def test_a_copy_trains_alike():
     """Twenty steps of an optimiser, with lengths that change."""
     model = network("gru", num_layers=2)

@@ -41,6 +41,8 @@ MODULES = {
     "plain": lambda: nn.Sequential(*(nn.Linear(4, 4) for _ in range(9))),
     "shared": Shared,
     "gru": lambda: nn.GRU(4, 4, 2),
+    "both directions": lambda: nn.GRU(4, 4, 2, bidirectional=True),
+    "without biases": lambda: nn.RNN(4, 4, 2, bidirectional=True, bias=False),
     "encoder": lambda: nn.Sequential(
         nn.Unflatten(0, (1, 3)), nn.TransformerEncoderLayer(4, 2, 8, 0.0, batch_first=True)
     ),

@@ -147,7 +147,7 @@ def _factors(hx: Any, output: Any, saved: Any, kind: str) -> tuple[Any, Any, Any
     if kind == "rnn_tanh":
         return 1 - output * output, None, None
     if kind == "rnn_relu":
-        return (output > 0).to(output.dtype), None, None
+        return (output <= 0).logical_not().to(output.dtype), None, None  # NaN passes, as in eager
     reset, update, new, product = saved.chunk(_SAVED, -1)
     of_new = (1 - update) * (1 - new * new)
     of_reset = of_new * product * reset * (1 - reset)

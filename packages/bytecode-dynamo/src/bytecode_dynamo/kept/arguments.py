@@ -53,7 +53,7 @@ def _marks(value: torch.Tensor) -> list[str]:
     """The attributes of a tensor, with the dimensions that are marked."""
     held = getattr(value, "__dict__", None) or {}
     return [
-        f"{name}={sorted(marks, key=repr)}, {marks if isinstance(marks, dict) else ''}"
+        f"{name}={sorted(marks.items() if isinstance(marks, dict) else marks, key=repr)}"
         if "dynamo" in name and isinstance(marks, set | frozenset | dict)
         else name
         for name, marks in sorted(held.items())

@@ -3,7 +3,8 @@ with the same content takes the place of one.
 
 Places of files are no part of it, lines are. What torch, NumPy and these packages contain follows
 from their versions; of their classes the names count, of their functions the code. The standard
-library is described like a program: its versions with bug fixes share entries where it is the same.
+library is described like a program, so Python's bug-fix versions share entries where its code is
+equal.
 """
 
 from __future__ import annotations

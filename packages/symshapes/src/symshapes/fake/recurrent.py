@@ -189,17 +189,18 @@ def _own_layers(call: dict[str, Any], kind: str) -> Any:
     train = torch.is_grad_enabled() and any(value.requires_grad for value in values)
     count, ends = 4 if call["has_biases"] else 2, []
     for layer in range(call["num_layers"]):
-        params = call["params"][layer * directions * count :][: directions * count]
-        gates = [
-            torch.nn.functional.linear(x, params[i], params[i + 2] if call["has_biases"] else None)
-            for i in range(0, len(params), count)
-        ]
-        gates = [gates[0], *(each.flip(0) for each in gates[1:])]
-        own = torch.stack(gates, 1), hx.narrow(0, layer * directions, directions)
-        # autograd takes the last first, and hooks of parameters run in eager's order
-        weight = torch.stack(params[1::count])
-        bias = torch.stack(params[3::count]) if call["has_biases"] else None
-        output, _ = RECURRENT_LAYER(*own, weight, bias, kind, train)
+        gates, weights, biases = [], [], []
+        # autograd takes the last first, so hooks of parameters run in eager's order
+        for i in range(layer * directions, (layer + 1) * directions):
+            inputs, states, *both = call["params"][i * count :][:count]
+            gate = torch.nn.functional.linear(x, inputs, *both[:1])
+            gates.append(gate.flip(0) if i % directions else gate)
+            weights.append(states[None])
+            biases += [bias[None] for bias in both[1:]]
+        output, _ = RECURRENT_LAYER(
+            torch.stack(gates, 1), hx.narrow(0, layer * directions, directions),
+            torch.cat(weights), torch.cat(biases) if biases else None, kind, train,
+        )  # fmt: skip
         ends.append(output[-1])
         x = output[:, 0]
         if directions > 1:
