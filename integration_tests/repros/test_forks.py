@@ -100,11 +100,9 @@ def _while_locked(pause: Callable[[], None]) -> None:
         pause()
 
 
-LIMIT = sys.getrecursionlimit()
-
-
-def _is_sound() -> None:
-    assert gc.isenabled() and not torch.compiler.is_compiling() and sys.getrecursionlimit() == LIMIT
+def _is_sound(limit: int) -> None:
+    assert gc.isenabled() and not torch.compiler.is_compiling()
+    assert sys.getrecursionlimit() == limit
     assert (
         bytecode_dynamo.hook.frame_hook.status()["threads"] == 0
         and not bytecode_dynamo.hook.frame_hook.status()["installed"]
@@ -122,8 +120,9 @@ PLACES = (_while_capturing, _while_compiling, _while_running, _while_quiet, _whi
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.__name__.removeprefix("_while_"))
 def test_the_child_is_sound(place: Callable[..., Any]) -> None:
+    limit = sys.getrecursionlimit()
     with Paused(place):
-        assert _in_child(_is_sound) == 0
+        assert _in_child(lambda: _is_sound(limit)) == 0
     assert gc.isenabled() and not torch.compiler.is_compiling()
 
 
