@@ -28,16 +28,6 @@ def test_modules_are_not():
         _check_calls(torch.fx.GraphModule(module, graph))
 
 
-def test_operators_outside_torch_are_not():
-    with torch.library._scoped_library("strata_test", "DEF") as library:
-        library.define("twice(Tensor x) -> Tensor")
-        for target in (torch.ops.strata_test.twice, torch.ops.strata_test.twice.default):
-            graph = torch.fx.Graph()
-            graph.output(graph.call_function(target, (graph.placeholder("x"),)))
-            with pytest.raises(Undescribed):
-                _check_calls(torch.fx.GraphModule(torch.nn.Module(), graph))
-
-
 def halves(x, w):
     """Assumes that the rows are even, and makes constants."""
     y = (x @ w + torch.tensor([1.0, 2.0, 3.0, 4.0])).relu() * torch.arange(100)[:4]

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from aotgrad.running.eager import run_eager
     from aotgrad.running.fallback import FallbackWarning, counters
     from aotgrad.tracing.joint import Joint, trace_joint
+    from aotgrad.tracing.made_operators import make_operator
 
     from .api import (
         aot_backend,
@@ -34,7 +35,8 @@ __all__ = [
     "Partition", "Pattern",
     "Unsupported", "UserError", "aot_backend", "aot_function", "aot_module",
     "captured_compilation", "check_functional", "counters", "format_functional",
-    "leaves_inference_mode", "load_compiled", "memory_pareto", "parse_functional",
+    "leaves_inference_mode", "load_compiled", "make_operator", "memory_pareto",
+    "parse_functional",
     "partition_default", "partition_min_cut", "partition_within", "redraw_masks",
     "register_pattern",
     "run_eager", "trace_functional", "trace_joint", "unregister_pattern",

@@ -44,14 +44,15 @@ if TYPE_CHECKING:
     )
     from .explain import Explanation
     from .export import ExportResult, export
+    from .kept.contents import Contents, patches
     from .marks import mark_dynamic, mark_static, mark_unbacked, maybe_mark_dynamic
     from .whole_program import Inputs, Output, WholeProgram, capture_whole
 
 __version__ = "0.2.0"
 
 __all__ = [
-    "BackendCompilerFailed", "Captured", "Config", "ContractError", "Explanation", "ExportResult",
-    "FrameReport",
+    "BackendCompilerFailed", "Captured", "Config", "Contents", "ContractError",
+    "Explanation", "ExportResult", "FrameReport",
     "GraphBreak", "GuardKind", "GuardRecord", "Inputs",
     "InvariantError", "Observer", "OpaqueCall", "Optimizer", "Output", "RecompileError",
     "Unsupported",
@@ -62,8 +63,8 @@ __all__ = [
     "graph_break", "is_compiling",
     "list_backends", "lookup_backend", "mark_dynamic", "mark_static", "mark_unbacked",
     "maybe_mark_dynamic", "observers", "optimize",
-    "parse_captured", "parse_guards", "phrase", "precompiled", "register_backend", "reset", "run",
-    "set_stance", "substitute_in_graph",
+    "parse_captured", "parse_guards", "patches", "phrase", "precompiled", "register_backend",
+    "reset", "run", "set_stance", "substitute_in_graph",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy_names(__name__)

@@ -32,6 +32,7 @@ PARTS = {
         _PreserveDispatchKeyGuard _SDPBackend _TorchDispatchModeKey _are_functorch_transforms_active
         _autograd _construct_storage_from_data_pointer _cuda_isCurrentStreamCapturing
         _current_autograd_node _disabled_torch_dispatch_impl _disabled_torch_function_impl
+        _dispatch_dump _dispatch_get_all_op_names
         _dispatch_get_registrations_for_dispatch_key _dispatch_has_kernel_for_dispatch_key
         _dispatch_keys _dispatch_tls_is_dispatch_key_excluded _ensureCUDADeviceGuardSet _from_dlpack
         _get_cublas_allow_tf32 _get_deterministic_algorithms _get_deterministic_algorithms_warn_only
@@ -55,6 +56,7 @@ PARTS = {
     "torch._C._nn": "mkldnn_reorder_conv2d_weight",
     "torch._compile": "_disable_dynamo",
     "torch._guards": "TracingContext tracing",
+    "torch._library.custom_ops": "CustomOpDef OPDEFS",
     "torch._library.fake_impl": "set_ctx_getter",
     "torch._library.simple_registry": "singleton",
     "torch.nested._internal.nested_tensor": """

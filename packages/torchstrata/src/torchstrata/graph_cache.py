@@ -3,8 +3,9 @@
 An entry of the artifact store holds the generated text of a graph's calls (``aotgrad``'s
 compiled_cache) and the keys of its programs (``loopir.cache.program_cache``). The key describes
 everything that the result depends on: the captured graph with its metadata, its inputs, settings,
-the state of torch, and the files of our packages. Graphs that have no such description are not
-cached: those with sizes that depend on data, functions or operators outside torch, or under modes.
+the state of torch, the files of our packages, and of operators outside torch what compilation reads
+(``operators``). Graphs that have no such description are not cached: those with sizes that depend
+on data, functions outside torch, operators that lead to something unknown, or under modes.
 """
 
 from __future__ import annotations
@@ -12,21 +13,25 @@ from __future__ import annotations
 import ast
 import json
 import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import aotgrad
 import loopir
 import symshapes
 import torch
 from symshapes.text.form import reading
+from symshapes.text.names import find_target
 from symshapes.text.values import Unwritable, format_value, parse_value
-from torch._ops import OpOverload, OpOverloadPacket
+from torch._ops import OpOverload
 from torch.utils._python_dispatch import _len_torch_dispatch_stack
 
 from .constants import STORED, constants_text, is_storable, read_constants
 from .counters import counters
+from .operators import describe_operators, foreign_operators
 
 if TYPE_CHECKING:
     from .lock_file import LockedGraph
@@ -38,6 +43,7 @@ _ABOVE_KERNELS = ("/Auto", "/Composite", "/Functionalize", "/Python")
 """Dispatch keys above kernels: a Python registration at one of them changes the trace."""
 _TORCHS_OWN = "/PythonTLSSnapshot"
 """torch 2.15 registers this one itself, for ``to_dense``."""
+_FOREIGN = re.compile(r"\bops\.(?!aten\.)\w+\.\w+\.\w+")
 _C: Any = torch._C
 
 
@@ -45,6 +51,7 @@ _C: Any = torch._C
 class GraphCacheEntry:
     """The entry of one captured graph (``aotgrad.compiling.compiled_cache.CacheEntry``).
 
+    ``operators`` are those outside torch that the graph may lead to, ``foreign`` describes them.
     ``lines`` are the graph's user lines, which texts number. ``new_graphs`` collects the key, the
     user lines, the metadata and the constants of what is compiled, with None for what can't be
     cached; ``build`` creates the callable of a cached program. With a ``trace``, which wants every
@@ -61,6 +68,8 @@ class GraphCacheEntry:
     new_graphs: dict[str, tuple[Any, ...] | None] = field(default_factory=dict)
     lines: Sequence[str] = ()
     constants: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    foreign: str = ""
+    operators: Sequence[OpOverload] = ()
     key: str = ""
     data: str | None = None
     _plain: str = ""
@@ -85,6 +94,7 @@ class GraphCacheEntry:
             text = loopir.describe_graph(graph, lambda node: numbers[_trace(node)])
             versions = loopir.package_versions("torchstrata", "aotgrad")
             state = grad_enabled, state_of_torch(), loopir.process_state()
+            self.foreign, self.operators = describe_operators(foreign_operators(graph))
             self.key = self.store.key(
                 "torchstrata.graph_cache",
                 settings=loopir.describe(tuple(self.settings)),
@@ -93,6 +103,7 @@ class GraphCacheEntry:
                 code_generators=loopir.describe(loopir.describe_generators(self.codegens, devices)),
                 inputs=loopir.describe(tuple(inputs)),
                 constants=loopir.describe_constants(self.constants),
+                operators=self.foreign,
                 graph=text,
             )
         except loopir.Undescribed as error:
@@ -153,13 +164,25 @@ class GraphCacheEntry:
                 lines = [self.lines[int(number)] for number in numbers]
                 constants = {name: self.constants[ours] for name, ours in names.items()}
                 found = loopir.ProgramCacheEntry(self.store, key, constants, lines).get()
-                if found is None:
+                if found is None or not self._has_operators(found):
                     return None
                 self._programs[what] = (found, parse_value(ast.parse(meta, mode="eval").body))
             if self._env is not None:
                 symshapes.add_assumptions(self._env, stored["assumptions"])
             return stored["calls"]
         return None  # a damaged file is a miss
+
+    def _has_operators(self, program: loopir.StoredProgram) -> bool:
+        """Whether this process has the operators outside torch that a program calls, or makes them
+        as the trace did.
+        """
+        host = program.stored.get("host") or {}
+        for name in _FOREIGN.findall(f"{program.stored['program']} {host.get('objects')}"):
+            if find_target(name) is None:
+                aotgrad.make_operator(name.split(".")[2], self.operators)
+            if find_target(name) is None:
+                return False
+        return True
 
     def constant_name(self, tensor: torch.Tensor) -> str | None:
         """The name of a constant of the captured graph, or of a small one that is stored."""
@@ -238,11 +261,7 @@ def state_of_torch() -> tuple[object, ...]:
 
 
 def _check_calls(graph: torch.fx.GraphModule) -> None:
-    """Raises Undescribed for modules and operators outside torch, whose code is not part of the
-    key.
-    """
+    """Raises Undescribed for modules, whose code is not part of the key."""
     for node in graph.graph.nodes:
-        is_operator = isinstance(node.target, OpOverload | OpOverloadPacket)
-        is_foreign = is_operator and not str(node.target).startswith("aten.")
-        if node.op == "call_module" or is_foreign:
+        if node.op == "call_module":
             raise loopir.Undescribed(node.target)

@@ -23,6 +23,7 @@ import loopir
 import symshapes
 import torch
 from symshapes.text.form import reading
+from symshapes.text.names import format_target
 from symshapes.text.values import Unwritable
 
 from .artifacts.recording import without_directories
@@ -32,6 +33,7 @@ from .context import Context, new_context, open_store, revive
 from .counters import counters
 from .extensions import Extensions
 from .graph_cache import GraphCacheEntry, state_of_torch
+from .operators import describe_named
 from .refusals import SUFFIX
 from .stages import autograd_options
 from .tracing import current
@@ -129,6 +131,10 @@ class KeptFrame:
             return None
         entry = GraphCacheEntry(ctx.store, (), ctx.codegens, partial(revive, ctx))
         entry.key, entry.lines = graph["key"], graph["lines"]
+        described = describe_named(graph["operators"])
+        if described is None or described[0] != graph["foreign"]:
+            return None  # an operator has changed, and with it what the graph's key was made of
+        entry.operators = described[1]
         with counters.watching(ctx.store):
             entry.data = entry.load()
         if entry.data is None:
@@ -161,6 +167,8 @@ def _describe(
     devices = sorted(loopir.devices_of(graph))
     return {
         "key": entry.key,
+        "foreign": entry.foreign,
+        "operators": [*map(format_target, entry.operators)],
         "lines": [*map(without_directories, entry.lines)],
         "devices": devices,
         "generators": _generators_text(entry.codegens, devices),

@@ -127,7 +127,7 @@ def functional_overload(base: torch._ops.OpOverload, copies: int) -> torch._ops.
     """
     written, schema = _written(base), base._schema
     arguments, _, _ = _signature(base).rpartition(") ->")
-    name = "_".join([*schema.name.split("::"), *schema.overload_name.split(), str(copies)])
+    name = f"{functional_name(base)}_{copies}"
     is_own = [_returned(base, r) is None for r in schema.returns]
     results = ", ".join(
         [str(r.type) for r in compress(schema.returns, is_own)] + ["Tensor"] * copies
@@ -155,6 +155,12 @@ def functional_overload(base: torch._ops.OpOverload, copies: int) -> torch._ops.
         _LIBRARY.define(f"{overload}({given}) -> ({results})")
         _LIBRARY.impl(overload, runs(copy), "CompositeExplicitAutograd")
     return getattr(torch.ops.aotgrad, name).default
+
+
+def functional_name(base: torch._ops.OpOverload) -> str:
+    """The name of ``functional_overload``, up to the number of copies."""
+    schema = base._schema
+    return "_".join([*schema.name.split("::"), *schema.overload_name.split()])
 
 
 def _written(func: torch._ops.OpOverload) -> list[str]:

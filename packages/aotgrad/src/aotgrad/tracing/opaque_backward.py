@@ -84,7 +84,7 @@ class _OpaqueBackward(torch.autograd.Function):
         leaves = [other if tensor is None else tensor for tensor, other in saved]
         args, kwargs = pytree.tree_unflatten(leaves, ctx.call.spec)
         wanted = [i for i, needed in enumerate(ctx.needs_input_grad[1:]) if needed]
-        found = _backward_of(ctx.call.op)([*gradients], wanted, *args, **kwargs)
+        found = backward_of(ctx.call.op)([*gradients], wanted, *args, **kwargs)
         result: list[torch.Tensor | None] = [None] * (1 + len(leaves))
         for i, gradient in zip(wanted, found):
             result[1 + i] = gradient
@@ -97,12 +97,17 @@ def _recorded_by_autograd() -> Any:
     return _C._ForceDispatchKeyGuard(_C._dispatch_tls_local_include_set(), excluded)
 
 
+def backward_name(op: torch._ops.OpOverload) -> str:
+    """The name of ``backward_of``."""
+    return f"{op._schema.name}_{op._overloadname}_backward".replace("::", "_")
+
+
 @cache
-def _backward_of(op: torch._ops.OpOverload) -> torch._ops.OpOverload:
+def backward_of(op: torch._ops.OpOverload) -> torch._ops.OpOverload:
     """The operator ``(gradients of the results, wanted, arguments of op) -> gradients`` of those of
     the flat arguments that are wanted, contiguous.
     """
-    name = f"{op._schema.name}_{op._overloadname}_backward".replace("::", "_")
+    name = backward_name(op)
     arguments = str(op._schema).partition("(")[2].rpartition(") ->")[0]
     _LIBRARY.define(f"{name}(Tensor?[] gradients, int[] wanted, {arguments}) -> Tensor[]")
 

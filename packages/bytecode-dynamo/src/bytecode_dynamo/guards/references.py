@@ -1,7 +1,8 @@
 """Objects of the process in texts of guards.
 
 ``named('torch.nn:Linear')`` is a module, class, function or enum member, found by module and
-qualified name among the modules that are loaded. ``live('a Linear', 0)`` is any other object: a
+qualified name among the modules that are loaded; ``named('torch.ops.aten:add.Tensor')`` is an
+operator. ``live('a Linear', 0)`` is any other object: a
 reader has it only if the caller hands it over. The numbers tell the objects of one text apart.
 """
 
@@ -14,11 +15,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+from symshapes.text.names import find_target, format_target
 from symshapes.text.values import MISSING
+from torch._ops import OpOverload, OpOverloadPacket
 
 from .records import GuardRecord, ShapeGuards
 from .step import describe
 
+_OPERATORS = "torch.ops."
 _FUNCTIONS = (
     *(types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType),
     *(types.WrapperDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType),
@@ -63,6 +68,8 @@ class OpenShapes(ShapeGuards):
 def find_named(name: str) -> Any:
     """The object of ``module:qualified.name``, else ``MISSING``; imports and calls nothing."""
     module, _, path = name.partition(":")
+    if f"{module}.".startswith(_OPERATORS):
+        return _find_operator(module.removeprefix(_OPERATORS), path)
     found: Any = sys.modules.get(module)
     for part in path.split(".") if path else ():
         if issubclass(type(found), enum.EnumMeta) and part in found._member_map_:
@@ -74,9 +81,19 @@ def find_named(name: str) -> Any:
     return MISSING if found is None else found
 
 
+def _find_operator(namespace: str, name: str) -> Any:
+    if name:
+        found = find_target(f"ops.{namespace}.{name}")
+        return MISSING if found is None else found
+    return torch.ops if f"{namespace}." == _OPERATORS else getattr(torch.ops, namespace)
+
+
 def _candidates(value: Any) -> Iterator[str]:
     kind = type(value)
-    if issubclass(kind, types.ModuleType):
+    if issubclass(kind, OpOverload | OpOverloadPacket):
+        namespace, name = format_target(value).split(".", 2)[1:]
+        yield f"{_OPERATORS}{namespace}:{name}"
+    elif issubclass(kind, types.ModuleType):
         yield str(value.__name__)
     elif issubclass(kind, enum.Enum):
         yield f"{kind.__module__}:{kind.__qualname__}.{value._name_}"
