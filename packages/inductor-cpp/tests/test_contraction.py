@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import weakref
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -75,6 +76,28 @@ def test_a_weight_in_channels_last_memory_is_packed(store) -> None:
     host = build(block, inputs, 5, store)
     assert host.extern_ops == (CONVOLUTION,)
     agree(host, block, inputs)
+
+
+def test_weights_that_are_arguments_are_packed(store) -> None:
+    """As in printed graphs, which get their parameters as arguments."""
+    inputs = [torch.randn(2, 4, 9, 9), *parameters()]
+    host = build(block, inputs, 0, store)
+    assert host.extern_ops == (CONVOLUTION,)
+    agree(host, block, inputs)
+
+
+@pytest.mark.parametrize("as_new", ["tensors", "values"])
+def test_weights_that_are_new_in_each_call_are_not_packed_for_ever(
+    store, as_new: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packing, "_packed", {})
+    monkeypatch.setattr(packing, "_unused", Counter())
+    host = build(block, [torch.randn(2, 4, 9, 9), *parameters()], 0, store)
+    weight, *norm = parameters()
+    for _ in range(2 * packing.MOST_UNUSED):
+        weight = torch.randn_like(weight) if as_new == "tensors" else weight.neg_()
+        agree(host, block, [torch.randn(2, 4, 9, 9), weight, *norm])
+    assert max(packing._unused.values()) == packing.MOST_UNUSED
 
 
 def test_folded_parameters_keep_the_dtype_of_the_weight() -> None:
@@ -266,7 +289,7 @@ OFFERED: dict[str, tuple[bool, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("name", OFFERED)
 def test_which_linear_layers_are_packed(name: str) -> None:
-    """Where a weight may be another one at each call, packing it costs more than it gains."""
+    """A product of two arguments is one of activations as likely as not: these are new each time."""
     wanted, given = OFFERED[name]
     rows, dtype = given.get("rows", 1024), given.get("dtype", torch.bfloat16)
     x, weight, bias = torch.empty(rows, 1024), torch.empty(1024, 1024), torch.empty(1024)

@@ -97,8 +97,8 @@ class Contraction:
     shift beside the convolution's and the epsilon as last parameter. Bias, scale, shift may be
     None. ``constant`` says per operand that its value is fixed when the program is built (frozen
     parameters); ``static`` that it is a parameter or buffer, which may still be written to between
-    calls. ``inference``: no backward pass follows. ``steps`` follow, each the only user of the one
-    before.
+    calls; ``given`` that it is an input of the graph. ``inference``: no backward pass follows.
+    ``steps`` follow, each the only user of the one before.
     """
 
     kind: str
@@ -108,6 +108,7 @@ class Contraction:
     static: tuple[bool, ...]
     steps: tuple[PointwiseStep, ...]
     inference: bool = False
+    given: tuple[bool, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

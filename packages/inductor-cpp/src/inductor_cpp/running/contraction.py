@@ -60,12 +60,13 @@ def _is_supported(dtype: torch.dtype) -> bool:
 
 
 def _offer_convolution(contraction: Contraction, x: TensorMeta, weight: TensorMeta) -> Offer | None:
-    """Offers packed, folded, channels-last convolutions for parameters in inference. ATen (with
-    loopir's layouts) computes the others.
+    """Offers packed, folded, channels-last convolutions in inference, for weights that the program
+    hands in: parameters, or arguments of a printed graph. ATen (with loopir's layouts) computes the
+    others.
     """
     stride, padding, dilation, transposed, _, groups, *eps = contraction.parameters
-    fixed = [s or c for s, c in zip(contraction.static, contraction.constant, strict=True)]
-    given = [t is None or f for t, f in zip(contraction.operands, fixed, strict=True)][1:]
+    known = zip(contraction.operands, contraction.constant, contraction.given, strict=True)
+    given = [tensor is None or constant or is_input for tensor, constant, is_input in known][1:]
     if not contraction.inference or transposed or len(x.shape) != 4 or not all(given):
         return None
     if not all(t is None or _is_dense(t) for t in contraction.operands[1:]):

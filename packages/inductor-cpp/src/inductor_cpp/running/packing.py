@@ -2,7 +2,7 @@
 
 Writes to a parameter may leave no trace (``p.data.mul_(2)``, a NumPy view), so a packed copy is
 used only while the digest of the parameters' bytes is the same. Reading a weight costs a few
-percent of multiplying by it.
+percent of multiplying by it. Where the program hands in new weights with every call, none is kept.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,11 +38,16 @@ class _Packed:
     digest: int
     call: Call
     owner: StorageWeakRef
+    is_used: bool = False
 
 
-_packed: dict[Hashable, _Packed] = {}
+_packed: dict[tuple[Hashable, ...], _Packed] = {}
 _digests: dict[str, Callable[..., int]] = {}
 """Digest functions by the keys of their libraries; the slow one's key is empty."""
+_unused: Counter[str] = Counter()
+"""How many packed parameters were used for one call only, by plan."""
+MOST_UNUSED = 16
+"""After as many, parameters of a plan are not packed any more."""
 
 
 def load_digest(store: ArtifactStore) -> None:
@@ -77,24 +83,40 @@ def packed(
     """``pack(x, parameters, **plan)``, cached by memory and contents of the (dense) parameters, the
     shape of ``x``, and ``plan`` (JSON).
     """
+    if _unused[plan] >= MOST_UNUSED:
+        return _pack(x, parameters, plan, pack, is_kept=False)
     key = (plan, x.shape, *[tensor.data_ptr() for tensor in parameters if tensor is not None])
     entry = _packed.get(key)
     if (
         entry is not None
         and _digest()(len(entry.sizes), entry.pointers, entry.sizes) == entry.digest
     ):
+        entry.is_used = True
         return entry.call
-    for expired in [key for key, entry in _packed.items() if entry.owner.expired()]:
-        _packed.pop(expired, None)
+    # other threads may pack, too
+    for expired in [k for k, old in [*_packed.items()] if k == key or old.owner.expired()]:
+        gone = _packed.pop(expired, None)
+        _unused[str(expired[0])] += gone is not None and not gone.is_used
     given = [tensor for tensor in parameters if tensor is not None]
     pointers = (ctypes.c_void_p * len(given))(*(tensor.data_ptr() for tensor in given))
     sizes = (ctypes.c_int64 * len(given))(*(tensor.nbytes for tensor in given))
     digest = _digest()(len(given), pointers, sizes)
-    with torch.no_grad():
-        call = pack(x, [None if t is None else t.detach() for t in parameters], **json.loads(plan))
+    call = _pack(x, parameters, plan, pack, is_kept=True)
     owner = StorageWeakRef(given[0].untyped_storage())
     _packed[key] = _Packed(pointers, sizes, digest, call, owner)
     return call
+
+
+def _pack(
+    x: torch.Tensor,
+    parameters: Sequence[torch.Tensor | None],
+    plan: str,
+    pack: Callable[..., Call],
+    is_kept: bool,
+) -> Call:
+    with torch.no_grad():
+        detached = [None if t is None else t.detach() for t in parameters]
+        return pack(x, detached, is_kept=is_kept, **json.loads(plan))
 
 
 def fold(
@@ -121,15 +143,15 @@ def fold(
 def pack_convolution(
     x: torch.Tensor, parameters: Sequence[torch.Tensor | None], *, window: Sequence[list[int]],
     groups: int, eps: float | None,
-    binary: str, unary: str, algorithm: str, weight: object,
+    binary: str, unary: str, algorithm: str, weight: object, is_kept: bool,
 ) -> Call:  # fmt: skip
     """A convolution of images shaped like ``x``. ``window`` is stride, padding and dilation;
-    ``weight`` is only part of the cache key.
+    ``weight`` is only part of the cache key. A call that is not kept packs nothing.
     """
     folded, bias = fold(parameters, eps)
     stride, padding, dilation = window
     w = folded
-    if x.numel():
+    if x.numel() and is_kept:
         plain = folded.contiguous().to_mkldnn()
         w = torch._C._nn.mkldnn_reorder_conv2d_weight(  # type: ignore[attr-defined]
             plain, padding, stride, dilation, groups, list(x.shape)
@@ -154,12 +176,13 @@ def pack_linear(
     unary: str,
     algorithm: str,
     weight: object,
+    is_kept: bool,
 ) -> Call:
     """A linear layer on rows like those of ``x``."""
     given, bias = parameters
     assert given is not None
     rows = x.numel() // max(x.shape[-1], 1)
-    w = mkldnn._reorder_linear_weight(given.contiguous(), rows) if rows else given
+    w = mkldnn._reorder_linear_weight(given.contiguous(), rows) if rows and is_kept else given
     bias = None if bias is None else bias.clone()
     alone, joined = mkldnn._linear_pointwise.default, mkldnn._linear_pointwise.binary
 

@@ -207,6 +207,7 @@ def _described(gm: fx.GraphModule, match: Match, inference: bool) -> Contraction
         static=tuple(node is not None and bool(node.meta.get("static")) for node in match.operands),
         steps=tuple(match.steps),
         inference=inference,
+        given=tuple(node is not None and node.op == "placeholder" for node in match.operands),
     )
 
 
