@@ -393,3 +393,47 @@ def test_callers_hold_nothing_that_eager_mode_releases():
 
     assert outer(torch.ones(2))[1] is False
     assert bd.optimize("eager")(outer)(torch.ones(2))[1] is False
+
+
+class Gap:
+    def run(self, x):
+        return x + 1
+
+
+class Reached(Gap):
+    def method(self, x):
+        torch.equal(x, x)
+        return super().run(x)
+
+    def with_cell(self, x):
+        def owner():
+            return self
+
+        torch.equal(x, x)
+        return super().run(x), owner() is self
+
+    def of_each(self, *tensors):
+        if not all(torch.equal(x, x) for x in tensors):
+            return None
+        return super().run(*tensors)
+
+
+@pytest.mark.parametrize("name", ["method", "with_cell", "of_each"])
+def test_super_without_arguments_after_a_break_in_a_call(name, alike):
+    reached = Reached()
+
+    def f(x):
+        return getattr(reached, name)(x)
+
+    assert alike(outcomes(f), outcomes(bd.optimize("eager")(f)))
+
+
+def test_variables_that_are_read_by_name_after_a_break_in_a_call(alike):
+    def by_name(x, key):
+        torch.equal(x, x)
+        return eval("key") * x
+
+    def f(x):
+        return by_name(x, [2][0])
+
+    assert alike(outcomes(f), outcomes(bd.optimize("eager")(f)))

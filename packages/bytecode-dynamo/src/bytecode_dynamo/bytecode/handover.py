@@ -212,11 +212,22 @@ class Handover:
         if reads_frame(code):
             wanted = -1
         names = analysis.names(wanted & self.state.maybe_bound)
-        if "__class__" in code.freevars and code.argcount:
-            # super() without arguments reads the first slot of the frame.
-            first = code.varnames[0]
-            names = [first, *(name for name in names if name != first)]
-        return names
+        first = self._owner_of_super()
+        return [*first, *(name for name in names if name not in first)]
+
+    def _owner_of_super(self) -> tuple[str, ...]:
+        """The first slot of the frame, which super() without arguments reads."""
+        code = self.code
+        return code.varnames[:1] if "__class__" in code.freevars and code.argcount else ()
+
+    def live(self) -> frozenset[str]:
+        """The variables that are read later, by an instruction or by a function that looks at the
+        frame; the others that are passed are overwritten or deleted.
+        """
+        if reads_frame(self.code):
+            return frozenset(self.variables)
+        names = self.analysis.names(self.analysis.live[self.target])
+        return frozenset((*self._owner_of_super(), *names))
 
     def _item(self, op: Op, arg: object = None, handler: Handler | None = None) -> Instruction:
         return Instruction(op, arg, self.position, handler)

@@ -140,13 +140,15 @@ def enter_at(
     With ``calls`` the instruction is a call, and that of another callable takes its place.
     """
     origin = origin_of(code)
-    resume = Handover(origin, k, code.position_at(k), enters=True, calls=calls).resume
+    handover = Handover(origin, k, code.position_at(k), enters=True, calls=calls)
+    resume = handover.resume
     mark = resume_mark(resume.code)
     assert mark is not None
     place = next(j for j, place in mark.places.items() if place == k)
     split = split_at(resume.code, place, continuation=continuation)
-    live = frozenset(origin.analysis.names(origin.analysis.live[k]))
-    return Entrance(split.first_half, split.resumes, resume.variables, live, resume.stack)
+    return Entrance(
+        split.first_half, split.resumes, resume.variables, handover.live(), resume.stack
+    )
 
 
 def replacement(code: Code, body: Sequence[Instruction], extra_locals: Iterable[str] = ()) -> Code:
