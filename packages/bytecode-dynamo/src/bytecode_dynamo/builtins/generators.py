@@ -18,7 +18,7 @@ from bytecode_dynamo.reconstruction.value_builder import ValueBuilder
 from bytecode_dynamo.state.context import Context
 from bytecode_dynamo.state.effects import Identity
 from bytecode_dynamo.state.tracker import VariableTracker
-from bytecode_dynamo.variables.base import Args, BoundRuleVariable, KeyedVariable, Kwargs
+from bytecode_dynamo.variables.base import Args, KeyedVariable, Kwargs, method_of_type
 from bytecode_dynamo.variables.constant import NONE, ConstantVariable
 from bytecode_dynamo.variables.userobject import wrap_opaque
 from bytecode_dynamo.variables.wrap import tracker_for
@@ -46,7 +46,9 @@ class GeneratorObjectVariable(KeyedVariable):
         return None
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
-        return ConstantVariable(self.device) if name == "device" else BoundRuleVariable(self, name)
+        if name == "device":
+            return ConstantVariable(self.device)
+        return method_of_type(ctx, self, name)
 
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
         if name not in METHODS:

@@ -25,7 +25,7 @@ from bytecode_dynamo.state.requirements import remember_tensor
 from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.variables.array import ArrayVariable, as_array, numpy
 from bytecode_dynamo.variables.attribute import BINDERS
-from bytecode_dynamo.variables.base import Args, BoundRuleVariable, Kwargs
+from bytecode_dynamo.variables.base import Args, Kwargs, method_of_type
 from bytecode_dynamo.variables.callable import CallableVariable, KnownObjectVariable
 from bytecode_dynamo.variables.constant import NONE, ConstantVariable, is_constant_value
 from bytecode_dynamo.variables.sequence import ListVariable
@@ -87,7 +87,7 @@ class SeededVariable(KnownObjectVariable):
         return f"a {type(self.value).__name__}"
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
-        return BoundRuleVariable(self, name)
+        return method_of_type(ctx, self, name)
 
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
         method = getattr(type(self.value), name, None)

@@ -23,7 +23,7 @@ from bytecode_dynamo.state.protocol import (
 )
 from bytecode_dynamo.state.requirements import globals_identity, require_no_global
 from bytecode_dynamo.state.tracker import Args, Kwargs, VariableTracker
-from bytecode_dynamo.variables.base import BoundRuleVariable, NullVariable, Variable, realize
+from bytecode_dynamo.variables.base import NullVariable, Variable, method_of_type, realize
 from bytecode_dynamo.variables.constant import NONE, ConstantVariable
 from bytecode_dynamo.variables.function import BoundMethodVariable, CellVariable, FunctionVariable
 from bytecode_dynamo.variables.userobject import UserObjectVariable, instance_dict
@@ -71,7 +71,7 @@ class GlobalsVariable(Variable):
             return None
 
     def get_attr(self, ctx: Context, name: str) -> Value:
-        return BoundRuleVariable(self, name)
+        return method_of_type(ctx, self, name)
 
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> Value:
         if name == "get":

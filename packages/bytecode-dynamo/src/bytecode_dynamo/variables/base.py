@@ -198,6 +198,16 @@ class BoundRuleVariable(Variable):
         gen.emitter.load_attr(self.name)
 
 
+def method_of_type(ctx: Context, owner: VariableTracker, name: str) -> VariableTracker:
+    """``owner.name`` of an instance of a type written in C, which has no attributes of its own: a
+    method that the tracker implements, or what the type has besides.
+    """
+    cls = owner.python_type()
+    if callable(getattr(cls, name, None)) and name != "__class__":
+        return BoundRuleVariable(owner, name)
+    return class_attribute(ctx, owner, cls, name)
+
+
 class ContainerVariable(Variable):
     """A value of a built-in type whose methods are rules of a table."""
 

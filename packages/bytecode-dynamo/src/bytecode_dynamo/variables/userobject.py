@@ -45,7 +45,7 @@ from .attribute import (
     load_attribute,
     load_instance_attribute,
 )
-from .base import Args, BoundRuleVariable, KeyedVariable, Kwargs, Variable
+from .base import Args, KeyedVariable, Kwargs, Variable, method_of_type
 from .constant import NONE, ConstantVariable, is_constant_value
 from .iterator import UserIterator
 from .wording import ACCEPTED, SpecialMethodVariable
@@ -419,7 +419,7 @@ class InstanceDictVariable(Variable):
         raise GraphBreak("BD007", f"__dict__.{name}")
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
-        return BoundRuleVariable(self, name)
+        return method_of_type(ctx, self, name)
 
     def reconstruct(self, gen: ValueBuilder) -> None:
         gen(self.owner)
