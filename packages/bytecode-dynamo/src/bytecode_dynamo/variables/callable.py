@@ -33,6 +33,7 @@ from bytecode_dynamo.state.protocol import (
 )
 from bytecode_dynamo.state.tracker import VariableTracker
 
+from .attribute import find_in_class
 from .base import Args, BoundRuleVariable, Kwargs, ValueVariable, Variable
 from .function import BoundMethodVariable, FunctionVariable
 from .wrap import by_identity, tracker_for
@@ -52,6 +53,7 @@ class KnownObjectVariable(ValueVariable):
 
 
 _ABSENT = object()
+DESCRIPTORS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,12 +65,21 @@ class CallableVariable(KnownObjectVariable):
     def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
         return call_known(ctx, self.value, args, kwargs)
 
+    def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
+        if name != "__get__" or kwargs or len(args) not in (1, 2):
+            return KnownObjectVariable.call_method(self, ctx, name, args, kwargs)
+        if args[0].is_none or not issubclass(args[0].python_type(), self.value.__objclass__):
+            raise GraphBreak("BD007", f"{name} of {self.describe()}")
+        return BoundMethodVariable(self, args[0])
+
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         found = getattr(self.value, name, _ABSENT)
         if found is _ABSENT:
             return raise_no_attribute(ctx, type(self.value), name)
         if isinstance(self.value, types.GetSetDescriptorType) and name == "__get__":
             return CallableVariable(found)
+        if isinstance(self.value, DESCRIPTORS) and name == "__get__":
+            return BoundRuleVariable(self, name)
         return wrap_value(ctx, found, AttrSource(ConstSource(self.value), name))
 
 
@@ -92,7 +103,11 @@ def wrap_builtin(ctx: Context, value: Any, source: Source) -> VariableTracker:
         and not isinstance(owner, (types.ModuleType, type, type(None)))
         and not _is_pybind(owner)
     ):
+        _require_method(ctx, value, source)
         base = wrap_value(ctx, owner, AttrSource(source, "__self__"))
+        overridden = _overridden(value, owner)
+        if overridden is not None:
+            return BoundMethodVariable(CallableVariable(overridden), base, source=source)
         native = native_base(type(owner))
         if native not in (object, type(owner)):
             return BoundMethodVariable(
@@ -101,6 +116,27 @@ def wrap_builtin(ctx: Context, value: Any, source: Source) -> VariableTracker:
         return BoundRuleVariable(base, value.__name__, source=source)
     ctx.guards.require(source, GuardKind.IDENTITY, value)
     return CallableVariable(value, source=source)
+
+
+def _require_method(ctx: Context, value: Any, source: Source) -> None:
+    """Guard on which method is bound: each access makes a new object, so identity says nothing."""
+    ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
+    ctx.guards.require(AttrSource(source, "__name__"), GuardKind.EQUALS, value.__name__)
+    if isinstance(value, types.MethodWrapperType):
+        place = AttrSource(source, "__objclass__")
+        ctx.guards.require(place, GuardKind.IDENTITY, value.__objclass__)
+
+
+def _overridden(value: Any, owner: object) -> Any:
+    """The descriptor that a bound method was made of, where the owner's class has another attribute
+    of that name: ``super().__setattr__``, ``object.__eq__.__get__(owner)``. None otherwise.
+    """
+    cls, name = type(owner), value.__name__
+    places = [value.__objclass__] if isinstance(value, types.MethodWrapperType) else cls.__mro__
+    made_of = next(
+        (found for place in places if type(found := vars(place).get(name)) in DESCRIPTORS), None
+    )
+    return None if made_of is find_in_class(cls, name)[1] else made_of
 
 
 @tracker_for(torch.jit.ScriptFunction)
