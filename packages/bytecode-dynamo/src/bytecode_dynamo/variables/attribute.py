@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from bytecode_dynamo.class_flags import IMMUTABLE
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards.records import Answer, GuardKind
@@ -19,6 +21,7 @@ from bytecode_dynamo.state import protocol
 from bytecode_dynamo.state.context import Context
 from bytecode_dynamo.state.effects import DELETED, MISSING, Identity
 from bytecode_dynamo.state.protocol import (
+    call_known,
     new_class,
     raise_error,
     raise_no_attribute,
@@ -141,11 +144,17 @@ def _bind_cached(attr: Descriptor) -> VariableTracker:
 
 def _bind_slot(attr: Descriptor) -> VariableTracker:
     ctx, key, name = attr.ctx, attr.owner.identity(), attr.name
+    if issubclass(attr.cls, torch.Tensor) and isinstance(attr.value, types.GetSetDescriptorType):
+        return call_known(ctx, attr.value.__get__, [attr.owner], {})  # super().shape
     if isinstance(key, Identity):
         written = ctx.effects.read((key, name))
         if written is not MISSING and written is not DELETED:
             return written
         if written is MISSING and key.exists and key.source is not None:
+            if find_in_class(attr.cls, name)[1] is not attr.value:  # reading it asks the override
+                raise GraphBreak(
+                    "BD014", f"attribute {name!r} of a base class of {attr.cls.__name__}"
+                )
             if hasattr(key.value, name):
                 return wrap_value(ctx, getattr(key.value, name), AttrSource(key.source, name))
             is_filled = functools.partial(_is_filled, attr.value)
