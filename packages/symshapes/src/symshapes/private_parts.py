@@ -17,7 +17,8 @@ import torch
 # Private names by the module or class that defines them.
 PARTS = {
     "torch": """
-        _assert_async _check _conj _cudnn_rnn_flatten_weight _disable_functionalization
+        _GLOBAL_DEVICE_CONTEXT _assert_async _check _conj _cudnn_rnn_flatten_weight
+        _disable_functionalization
         _enable_functionalization
         _foreach_addcdiv_ _foreach_addcmul_ _foreach_copy_ _from_functional_tensor
         _functionalize_commit_update _functionalize_replace _functionalize_was_storage_changed
@@ -79,7 +80,7 @@ PARTS = {
     "torch.optim._adafactor": "adafactor",
     "torch.optim.optimizer": "_get_value _use_grad_for_differentiable",
     "torch.overrides": "_get_current_function_mode_stack _pop_mode _push_mode",
-    "torch.utils._device": "DeviceContext",
+    "torch.utils._device": "DeviceContext _device_constructors",
     "torch.utils._python_dispatch": """
         TorchDispatchMode _disable_current_modes _get_current_dispatch_mode_stack
         _len_torch_dispatch_stack

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import torch
 import torch.overrides
 from symshapes import is_wrapper_class
 from torch.overrides import TorchFunctionMode
+from torch.utils._device import DeviceContext, _device_constructors
 
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.function_table import evaluates_call
@@ -76,7 +77,7 @@ def dispatch(
     """The result of modes and classes for a torch call; None if none overrides it."""
     found = list(overriding(ctx, args[:1] if op == "set_attr" else (*args, *kwargs.values())))
     modes = ctx.modes.function_modes(ctx)
-    if not found and not modes:
+    if not found and (not modes or _only_set_devices(modes, op, target)):
         return None
     classes = _in_order([value.python_type() for value in found])
     if (
@@ -109,6 +110,13 @@ def dispatch(
         ctx,
         TypeError,
         f"Multiple dispatch failed for {function.describe()}: {names} gave NotImplemented",
+    )
+
+
+def _only_set_devices(modes: Sequence[VariableTracker], op: str, target: Any) -> bool:
+    """Whether all modes give a device to constructors of tensors, and the call is of none."""
+    return not (op == "call_function" and target in _device_constructors()) and all(
+        mode.python_type() is DeviceContext for mode in modes
     )
 
 
@@ -334,3 +342,18 @@ evaluates_call(torch.overrides._push_mode)(
     lambda ctx, mode: ctx.modes.push_function_mode(ctx, mode)
 )
 evaluates_call(torch.overrides._pop_mode)(lambda ctx: ctx.modes.pop_function_mode(ctx))
+
+
+@evaluates_call(torch.device.__enter__)
+def enter_device(ctx: Context, device: VariableTracker) -> VariableTracker:
+    """``with device:``, which pushes a mode in C."""
+    ctx.modes.push_function_mode(ctx, ClassVariable(DeviceContext).call(ctx, [device], {}))
+    return device
+
+
+@evaluates_call(torch.device.__exit__)
+def leave_device(
+    ctx: Context, device: VariableTracker, *exception: VariableTracker
+) -> VariableTracker:
+    ctx.modes.pop_function_mode(ctx)
+    return NONE

@@ -1,7 +1,7 @@
 """Torch function modes around a frame: capture removes them from the thread and evaluates them.
 
-A compiled graph contains the calls that the modes made, so it runs without them, too. Modes that
-only set the default device stay, unless one of the program's own is among them.
+A compiled graph contains the calls that the modes made, so it runs without them, too. The mode of
+``torch.set_default_device`` stays if it is alone: a frame that it is around does not leave it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch.utils._device import DeviceContext
 
 from bytecode_dynamo.guards.computed_source import ComputedSource
 from bytecode_dynamo.guards.source import ConstSource, Source
@@ -26,9 +25,16 @@ PUSH, POP = _C._push_on_torch_function_stack, _C._pop_torch_function_stack
 
 
 def modes_around() -> tuple[Any, ...]:
-    """The modes of the thread, outermost first, if a program's own is among them; else none."""
+    """The modes of the thread, outermost first, if one is among them that can be left before
+    capture ends; else none.
+    """
     modes = tuple(map(MODE_AT, range(STACK_SIZE())))
-    return () if all(isinstance(mode, DeviceContext) for mode in modes) else modes
+    return () if all(mode is _default_device() for mode in modes) else modes
+
+
+def _default_device() -> Any:
+    """The mode of ``torch.set_default_device``."""
+    return getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
 
 
 @contextmanager

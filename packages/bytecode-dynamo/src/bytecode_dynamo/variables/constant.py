@@ -17,6 +17,7 @@ import torch
 
 from bytecode_dynamo.class_flags import HEAP_TYPE
 from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.function_table import FUNCTIONS
 from bytecode_dynamo.guards.computed_source import computed
 from bytecode_dynamo.guards.records import Answer, GuardKind, same_constant
 from bytecode_dynamo.guards.shape_program import python_function
@@ -25,7 +26,6 @@ from bytecode_dynamo.reconstruction.value_builder import ValueBuilder
 from bytecode_dynamo.state.context import Context
 from bytecode_dynamo.state.dynamic_shapes import number_symbol
 from bytecode_dynamo.state.protocol import (
-    call_known,
     class_attribute,
     decide,
     fold_call,
@@ -121,8 +121,9 @@ class ConstantVariable(ValueVariable):
                 "give the time a time zone: without one the result depends on the "
                 "machine's settings",
             )
-        if name == "format" and type(self.value) is str:
-            return call_known(ctx, str.format, [self, *args], kwargs)
+        rule = FUNCTIONS.find(method) if isinstance(method, types.MethodDescriptorType) else None
+        if rule is not None:
+            return rule(ctx, self, *args, **kwargs)
         if name == "join" and type(self.value) in (str, bytes) and len(args) == 1:
             if not hasattr(args[0].python_type(), "__iter__") and not hasattr(
                 args[0].python_type(), "__getitem__"
