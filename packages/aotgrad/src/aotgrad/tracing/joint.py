@@ -21,6 +21,7 @@ from .accumulation_order import engine_handover_order, record_arrivals
 from .aliased_inputs import with_input_views
 from .attention_masks import AttentionMasks, lay_out_tangents
 from .autograd_history import OuterHistory, freed_with, output_groups, reachable_leaves
+from .backward_writes import refuses_writes
 from .checkpoint import checkpoints_as_regions
 from .effects import TracedProgram, TracedTensor, grad_node, gradient_edge, plan_effects
 from .functional import (
@@ -189,7 +190,7 @@ def _trace_gradients(
     leaves = {t.target.index: t.wrapper for t in asked if _is_at(t.wrapper, t.edge)}
     with record_arrivals(leaves) as arrived:
         gradients, errors = (
-            _run_backward(traced, plan, values, wanted, tracer) if wanted else ([], ())
+            _run_backward(traced, plan, values, wanted, inputs, tracer) if wanted else ([], ())
         )
     found_for = dict(zip(wanted, gradients))
     # autograd continues to the histories of the other inputs, too
@@ -333,6 +334,7 @@ def _run_backward(
     plan: EffectPlan,
     values: list[Any],
     wanted: tuple[int, ...],
+    inputs: Sequence[InputSpec],
     tracer: Tracer,
 ) -> tuple[list[torch.Tensor | None], tuple[str, ...]]:
     """Gradients of the wanted inputs, given one new tangent placeholder per differentiable value,
@@ -348,6 +350,11 @@ def _run_backward(
             tracer.add_placeholder(f"tangent_{slot}", fake)
             tangents.append(to_functional(fake))
     edges = {t.target.index: t.edge for t in traced.tensors}
+    held = [
+        *((t.target.constant or inputs[t.target.index].name, t.wrapper) for t in traced.tensors),
+        *(("a result of the program", value) for value in values),
+        *(("the gradient of a result", tangent) for tangent in tangents),
+    ]
     tracer.in_backward = True
 
     def differentiate(*ks: int) -> list[torch.Tensor | None]:
@@ -356,7 +363,11 @@ def _run_backward(
             return list(torch.autograd.grad(*given, retain_graph=True, allow_unused=True))
         return [None] * len(wanted)
 
-    with torch._C._DisableAutocast(), torch.autograd.set_multithreading_enabled(False):
+    with (
+        refuses_writes(tracer, held),
+        torch._C._DisableAutocast(),
+        torch.autograd.set_multithreading_enabled(False),
+    ):
         try:
             return differentiate(*range(len(outs))), ("",) * len(outs)
         except RuntimeError as error:
