@@ -18,6 +18,7 @@ from aotgrad.effect_plan import ConjugateView, InputSpec, StridedView
 from aotgrad.errors import Unsupported
 
 from .functional import extent
+from .memory_overlap import share_foreign_memory
 
 _autograd: Any = torch._C._autograd  # type: ignore[attr-defined]
 
@@ -215,7 +216,7 @@ class OverlapDispatcher:
     def __call__(self, *inputs: Any) -> Any:
         given = (*self.lifted, *inputs)
         layout = find_layout(given, self.written)
-        if layout is None:
+        if layout is None or self._write_to_foreign_memory(given):
             return self.otherwise(*inputs)
         key = tuple(_kind(x) if isinstance(x, torch.Tensor) else x for x in given), layout.key()
         if key not in self._calls:
@@ -223,6 +224,11 @@ class OverlapDispatcher:
             self._calls[key] = None if is_full else self.compile(given, layout)
         call = self._calls[key]
         return self.otherwise(*inputs) if call is None else call(*inputs, *layout.bases)
+
+    def _write_to_foreign_memory(self, given: Sequence[Any]) -> bool:
+        tensors = {i: x for i, x in enumerate(given) if isinstance(x, torch.Tensor)}
+        written = [tensors.pop(i) for i in self.written]
+        return share_foreign_memory(written, list(tensors.values()))
 
 
 _MAX_LAYOUTS = 16  # number of layouts per program; further ones run eagerly

@@ -19,11 +19,44 @@ def all_inner_tensors(*tensors: torch.Tensor) -> list[torch.Tensor]:
 
 
 def share_storage(written: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:
-    """Whether a tensor that will be written shares its storage with another one."""
-    storages = {t.untyped_storage()._cdata for t in written}
+    """Whether a tensor that will be written shares its storage, or memory that isn't torch's, with
+    another one.
+    """
+    targets = [t.untyped_storage() for t in written]
+    storages = {storage._cdata for storage in targets}
     if len(storages) != len(written):
         return True
-    return any(t.untyped_storage()._cdata in storages for t in others)
+    read = [t.untyped_storage() for t in others]
+    if any(storage._cdata in storages for storage in read):
+        return True
+    if all(storage.resizable() for storage in (*targets, *read)):
+        return False
+    return _share_addresses(targets, read)
+
+
+def share_foreign_memory(written: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:
+    """Whether storages of a tensor that will be written and of another one overlap. Each storage
+    of torch has memory of its own; two that were made around arrays may not.
+    """
+    targets, read = ({t.untyped_storage()._cdata: t for t in ts} for ts in (written, others))
+    apart = [t.untyped_storage() for key, t in read.items() if key not in targets]
+    return _share_addresses([t.untyped_storage() for t in targets.values()], apart)
+
+
+def _share_addresses(
+    written: Sequence[torch.UntypedStorage], others: Sequence[torch.UntypedStorage]
+) -> bool:
+    spans = [
+        (storage.data_ptr(), storage.data_ptr() + storage.nbytes(), k < len(written))
+        for k, storage in enumerate((*written, *others))
+        if storage.nbytes()
+    ]
+    ends = {True: 0, False: 0}  # of what begins before, by whether it is written
+    for low, high, is_written in sorted(spans):
+        if low < max(ends[True], ends[False] if is_written else 0):
+            return True
+        ends[is_written] = max(ends[is_written], high)
+    return False
 
 
 def share_elements(written: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:
@@ -37,11 +70,11 @@ def overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
 
     Symbolic sizes are those of the example.
     """
-    if (
-        a.untyped_storage()._cdata != b.untyped_storage()._cdata
-        or not size_hint(a.numel())
-        or not size_hint(b.numel())
-    ):
+    storages = a.untyped_storage(), b.untyped_storage()
+    in_one = storages[0]._cdata == storages[1]._cdata
+    if not in_one and all(storage.resizable() for storage in storages):
+        return False
+    if not size_hint(a.numel()) or not size_hint(b.numel()):
         return False
     # two bytes coincide if the distance is a sum of multiples of strides, each multiple within its
     # bounds
@@ -59,6 +92,8 @@ def overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
         size_hint(b.storage_offset()) * b.element_size()
         - size_hint(a.storage_offset()) * a.element_size()
     )
+    if not in_one:
+        distance += storages[1].data_ptr() - storages[0].data_ptr()
     return _reaches(distance, strides, [_MAX_STEPS])
 
 

@@ -72,5 +72,7 @@ def _memory(x: Any) -> int:
 
 
 def share_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two tensors are in one storage."""
-    return a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
+    """Whether the storages of two tensors have bytes in common: those around arrays may overlap."""
+    first, second = a.untyped_storage(), b.untyped_storage()
+    low, high = first.data_ptr(), second.data_ptr()
+    return low < high + second.nbytes() and high < low + first.nbytes()
