@@ -97,11 +97,11 @@ def _record(
     except GraphBreak as error:
         if (
             error.id == "BD001"
-            and target is operator.getitem
+            and target in _INDEXED
             and ctx.graph.in_batch
             and _has_numbers_only(fakes[1])
         ):
-            return call_polyfill(ctx, control_flow.item_of_each, args)
+            return call_polyfill(ctx, _INDEXED[target], args)
         if (
             error.id != "BD001"
             or target not in _INDEXED
@@ -238,7 +238,11 @@ def _has_numbers_only(index: Any) -> bool:
 _MASKS = (torch.bool, torch.uint8)
 
 
-_INDEXED = (operator.getitem, operator.setitem)
+_INDEXED = {
+    operator.getitem: control_flow.item_of_each,
+    operator.setitem: control_flow.set_item_of_each,
+}
+"""By function of an indexed call, the same with numbers of a batch for positions."""
 
 
 _AUGMENTED = frozenset(

@@ -178,6 +178,24 @@ def autograd_function_apply(
 
 def item_of_each(value: Any, index: Any) -> Any:
     """``value[index]`` with zero-dimensional index tensors that differ across a batch."""
+    value, numbers = _without_numbers(value, index)
+    for dim, number in numbers:
+        value = value[(slice(None),) * dim + (number.reshape(1),)]
+    return value.squeeze([dim for dim, _ in numbers])
+
+
+def set_item_of_each(target: Any, index: Any, value: Any) -> None:
+    """``target[index] = value`` with such index tensors."""
+    target, numbers = _without_numbers(target, index)
+    # in a batch, dimensions before that of an index tensor change places with it
+    target = target.movedim([dim for dim, _ in numbers], list(range(len(numbers))))
+    if isinstance(value, torch.Tensor):
+        value = value.expand(target.shape[len(numbers) :]).unsqueeze(0)
+    target[tuple(number.reshape(1) for _, number in numbers)] = value
+
+
+def _without_numbers(value: Any, index: Any) -> Any:
+    """``value`` at the keys that are no tensors, and for each other one its dimension there."""
     keys = index if isinstance(index, tuple) else (index,)
     numbers, dim = [], 0
     for key in keys:
@@ -187,10 +205,8 @@ def item_of_each(value: Any, index: Any) -> Any:
             if isinstance(key, torch.Tensor):
                 numbers.append((dim, key))
             dim += key is None or isinstance(key, (slice, torch.Tensor))
-    value = value[tuple(slice(None) if isinstance(key, torch.Tensor) else key for key in keys)]
-    for dim, number in numbers:
-        value = value[(slice(None),) * dim + (number.reshape(1),)]
-    return value.squeeze([dim for dim, _ in numbers])
+    rest = tuple(slice(None) if isinstance(key, torch.Tensor) else key for key in keys)
+    return value[rest], numbers
 
 
 def linearize(func: Any, *primals: Any) -> Any:
