@@ -45,6 +45,10 @@ CASES = {
         lambda x, o: torch.ops.aten._padded_dense_to_jagged_forward(x, [o], 5),
         [torch.randn(2, 3, 4), torch.tensor([0, 2, 5])],
     ),
+    "binomial": (torch.binomial, [torch.full((3, 2), 4.0).T, torch.rand(3, 2).T]),
+    "dirichlet": (torch._sample_dirichlet, [torch.rand(3, 2).T]),
+    "dirichlet_gradient": (torch._dirichlet_grad, [torch.rand(3, 2).T for _ in range(3)]),
+    "gamma_gradient": (torch._standard_gamma_grad, [torch.rand(3, 2).T for _ in range(2)]),
     "histogramdd": (lambda x: torch.histogramdd(x, [3, 4]), [torch.randn(20, 2)]),
 }
 

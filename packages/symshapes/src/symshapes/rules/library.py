@@ -37,6 +37,12 @@ def geqrf(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     return new_empty(mode, a, a.shape, order), reflectors
 
 
+@RULES.register("binomial _sample_dirichlet _dirichlet_grad _standard_gamma_grad")
+def distribution(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Draws of distributions and derivatives of draws, one per element of the first operand."""
+    return new_empty(mode, args[0], args[0].shape)
+
+
 @RULES.register("linalg_lstsq")
 def linalg_lstsq(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Solutions are columns of LAPACK's buffer; some drivers' residuals depend on the rank."""
