@@ -18,8 +18,9 @@ DEEPEST, LONGEST = 4, 64
 
 
 def describe_arguments(values: Any, contents: Contents) -> str:
-    """Arguments and what a closure holds."""
-    return "\n".join(_lines(values, contents, 0))
+    """Arguments and what a closure holds. Classes and modes of the program do not see the reads."""
+    with torch._C.DisableTorchFunction():
+        return "\n".join(_lines(values, contents, 0))
 
 
 def _lines(value: Any, contents: Contents, depth: int) -> Iterator[str]:
