@@ -19,9 +19,10 @@ from .tracer import Tracer
 def refuses_writes(tracer: Tracer, named: Iterable[tuple[str, object]]) -> Iterator[None]:
     """A context that raises Unsupported at its end if one of these tensors was written to."""
     tensors = [(name, value) for name, value in named if is_functional(value)]
-    before = [tracer.node_of(current_value(tensor)) for _, tensor in tensors]
+    before = [current_value(tensor) for _, tensor in tensors]
     yield
-    for (name, tensor), node in zip(tensors, before):
-        now = tracer.node_of(current_value(tensor))
-        if now is not node:
-            raise Unsupported("AG038", f"a backward pass writes to {name}", node=now)
+    for (name, tensor), value in zip(tensors, before):
+        now = current_value(tensor)
+        if now is not value:
+            node = tracer.node_of(now)
+            raise Unsupported("AG038", f"a backward pass writes to {name}", node=node)
