@@ -47,7 +47,7 @@ _digests: dict[str, Callable[..., int]] = {}
 _unused: Counter[str] = Counter()
 """How many packed parameters were used for one call only, by plan."""
 MOST_UNUSED = 16
-"""After as many, parameters of a plan are not packed any more."""
+"""After so many, parameters of a plan are no longer packed."""
 
 
 def load_digest(store: ArtifactStore) -> None:

@@ -2,8 +2,8 @@
 
 Compilation reads an operator's schema, tags, fake kernel and autograd formula. The kernel of a
 device runs later, with the program, and is no part of what is compiled, so that it may change.
-torch hands out the functions of ``torch.library.custom_op`` and ``register_fake``; other kernels
-that a trace may run are known to the dispatcher alone, and have no description.
+The functions of ``torch.library.custom_op`` and ``register_fake`` can be read from torch. Only the
+dispatcher knows the other kernels that a trace may run, so they have no description.
 """
 
 from __future__ import annotations
