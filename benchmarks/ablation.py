@@ -1,20 +1,24 @@
 """What each optimisation is worth: the speed-up over eager with all of them, and without each.
 
 usage: python -m benchmarks.ablation [MODEL...] [--device cpu|cuda] [--modes inference training]
-[--dtype fp32] [--without SWITCH...] [--rounds N] [--save]
+[--dtype fp32] [--without SWITCH...] [--rounds N] [--jobs N] [--save]
 
 Models are those of benchmarks.cpu_models, or of benchmarks.gpu_models, which are bfloat16. Every
-model runs in a process of its own, where all variants are measured in turns. The speed-up of a
-variant is the geometric mean over the models, its loss what is lost of that with all on.
+model runs in a process of its own, where all variants are measured in turns; ``--jobs``: models
+that compile at once, measuring is alone. The speed-up of a variant is the geometric mean over the
+models, its loss what is lost of that with all on.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from statistics import geometric_mean
 from typing import Any
 
@@ -28,6 +32,7 @@ from benchmarks.measure import (
     save_rows,
     single_thread_clock,
 )
+from benchmarks.turns import TURN, turn
 
 Step = Callable[[], object]
 ALL = "all"
@@ -88,11 +93,13 @@ def measure_model(
     chosen = {"eager": None, **variants(device, training, without)}
     with torch.set_grad_enabled(training):
         steps = {v: step_of(device, name, dtype, training, o) for v, o in chosen.items()}
-        for step in steps.values():
-            for _ in range(WARM_STEPS):  # a CUDA graph is recorded at a later step
-                step()
+        with turn(exclusive=False):
+            for step in steps.values():
+                for _ in range(WARM_STEPS):  # a CUDA graph is recorded at a later step
+                    step()
         clock = awaited_clock if device == "cuda" else single_thread_clock()
-        seconds = alternate(steps, rounds=rounds, seconds=0.05, clock=clock)
+        with turn(exclusive=True):
+            seconds = alternate(steps, rounds=rounds, seconds=0.05, clock=clock)
     return {name: seconds["eager"] / value for name, value in seconds.items() if name != "eager"}
 
 
@@ -116,14 +123,28 @@ def table(speed_ups: Mapping[str, Mapping[str, float]]) -> list[dict[str, Any]]:
     return rows
 
 
-def in_process(arguments: list[str]) -> dict[str, float] | str:
+def in_process(lock: str, arguments: list[str]) -> dict[str, float] | str:
     """A model in a fresh interpreter: its speed-ups, or what failed."""
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.ablation", *arguments], capture_output=True, text=True
+        [sys.executable, "-m", "benchmarks.ablation", *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, TURN: lock},
     )
     if done.returncode:
         return (done.stderr.strip().splitlines() or ["?"])[-1][:200]
     return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def each_model(
+    models: Sequence[str], arguments: list[str], jobs: int
+) -> Iterator[tuple[str, dict[str, float] | str]]:
+    """What ``in_process`` gives for each model, as they are done."""
+    with tempfile.TemporaryDirectory() as directory, ThreadPoolExecutor(jobs) as pool:
+        lock = f"{directory}/lock"
+        tasks = {pool.submit(in_process, lock, [name, *arguments]): name for name in models}
+        for task in as_completed(tasks):
+            yield tasks[task], task.result()
 
 
 def main() -> None:
@@ -136,6 +157,7 @@ def main() -> None:
     parser.add_argument("--dtype", default="fp32", choices=DTYPES)
     parser.add_argument("--without", nargs="*", default=[], choices=SWITCHES)
     parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--save", action="store_true", help="write results/ablation.json")
     parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
@@ -152,8 +174,8 @@ def main() -> None:
     common += ["--without", *chosen.without] if chosen.without else []
     for mode in chosen.modes:
         speed_ups, about = {}, {"device": chosen.device, "mode": mode, "dtype": dtype}
-        for model in chosen.models or models_of(chosen.device):
-            found = in_process([model, "--modes", mode, *common])
+        models = chosen.models or models_of(chosen.device)
+        for model, found in each_model(models, ["--modes", mode, *common], chosen.jobs):
             if isinstance(found, str):
                 print(f"{mode} {model}: {found}", file=sys.stderr, flush=True)
                 continue

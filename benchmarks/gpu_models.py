@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import fcntl
 import functools
 import itertools
 import json
@@ -28,7 +27,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
@@ -39,6 +37,7 @@ from torch import nn
 
 from benchmarks import hugging_face
 from benchmarks.measure import counts_of_torch_compile, environment, save_rows
+from benchmarks.turns import TURN, turn
 from integration_tests.models.zoo import ZOO
 
 ROUNDS, SECONDS, WARM_STEPS = 7, 0.15, 7
@@ -251,21 +250,6 @@ def _relative_error(
     return ((found - exact).norm() / (eager - exact).norm().clamp(min=1e-6 * exact.norm())).item()
 
 
-@contextmanager
-def _turn(exclusive: bool) -> Iterator[None]:
-    """Many may compile at once; measuring is alone."""
-    path = os.environ.get("GPU_MODELS_LOCK")
-    if path is None:
-        yield
-        return
-    with open(path, "w") as file:
-        # who waits to measure keeps others from starting to compile
-        with open(f"{path}.gate", "w") as gate:
-            fcntl.flock(gate, fcntl.LOCK_EX)
-            fcntl.flock(file, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
-        yield
-
-
 def _first_step(step: Callable[[], object], nets: list[nn.Module]) -> float:
     """Seconds of the first call; a few more follow."""
     torch.manual_seed(0)
@@ -332,14 +316,14 @@ def run(
         key: lambda key=key: step_of(calls[key], nets[key], given(), training) for key in calls
     }
     cold = {}
-    with _turn(exclusive=False):
+    with turn(exclusive=False):
         for key, step in steps.items():
             cold[key] = _first_step(step, list(nets.values()))
             if key == "ours":
                 counts = dict(torchstrata.counters)
             if key == "tc":
                 counts["tc"] = counts_of_torch_compile()
-    with _turn(exclusive=True):
+    with turn(exclusive=True):
         times = _alternate(steps)
     row: dict[str, Any] = {
         "model": name,
@@ -351,7 +335,7 @@ def run(
         for key in ("eager", "tc", "reduce_overhead", "tc_reduce_overhead")
         if key in times
     }
-    with _turn(exclusive=False):
+    with turn(exclusive=False):
         row["error"] = round(_relative_error(nets["ours"], calls["ours"], inputs, training), 2)
     row["cold_s"] = round(cold["ours"], 1)
     if not alone:
@@ -394,7 +378,7 @@ def own_process(arguments: Sequence[str], place: Place, timeout: float) -> dict[
         own = {
             "STRATA_CACHE_DIR": f"{caches}/ours",
             "TORCHINDUCTOR_CACHE_DIR": f"{caches}/theirs",
-            "GPU_MODELS_LOCK": place.lock,
+            TURN: place.lock,
         }
         own |= {"CUDA_VISIBLE_DEVICES": place.device} if place.device else {}
         command = [*place.command(), sys.executable, "-m", *arguments]
@@ -491,13 +475,14 @@ def _wanted(options: argparse.Namespace) -> list[tuple[str, str]]:
 
 
 def _summarise(rows: list[dict[str, Any]]) -> None:
-    """Geometric means, worst and number of rows by mode."""
-    for mode in ("inference", "training"):
+    """Geometric means, worst and number of rows by mode, Hugging Face's small models apart."""
+    for small, mode in itertools.product((False, True), ("inference", "training")):
+        part = [r for r in rows if r["mode"] == mode and r["model"].startswith("hf-") == small]
         for key in ("eager", "tc", "tc_reduce_overhead"):
-            found = [row[key] for row in rows if row["mode"] == mode and key in row]
+            found = [row[key] for row in part if key in row]
             if found:
                 print(
-                    f"{mode} over {key}: geomean {statistics.geometric_mean(found):.3f}, worst "
+                    f"{'Hugging Face, ' * small}{mode} over {key}: geomean {statistics.geometric_mean(found):.3f}, worst "
                     f"{min(found)}, of {len(found)}"
                 )
 
