@@ -5,7 +5,8 @@ usage: python -m benchmarks.scaling [FAMILY...] [--sizes 100 300 1000 3000 10000
 [--build] [--blocks]
 
 With ``--blocks``: a transformer of 2, 12 and 48 equal layers instead, by stage, with the sum of the
-stages that layers go through once and its ratio to that of 2 layers.
+stages that layers go through once, from decomposition to code generation, and its ratio to that of
+2 layers.
 
 Compiled cold, in this process, on the CPU. Seconds are processor time of this process, without the
 C++ compiler, which runs only with ``--build``: its input is counted in KiB, its seconds are wall
@@ -55,8 +56,8 @@ TIMED = {
 """The function that is a stage, by stage; what the functions of others take is not counted."""
 
 STAGES = ("capture", "aotgrad", *TIMED)
-ONCE = ("patterns", "decompose", "lower", "schedule", "generate")
-"""The stages that equal layers go through once."""
+ONCE = ("decompose", "lower", "schedule", "generate")
+"""The stages from decomposition to code generation, which equal layers go through once."""
 
 
 class Clock:
@@ -165,18 +166,22 @@ def print_family(family: Family, sizes: Sequence[int], stages: bool, builds: boo
 
 
 def print_blocks(builds: bool) -> None:
-    """Prints the stages of transformers with equal layers, the fastest of three runs each."""
+    """Prints the stages of transformers with equal layers: the fastest of five runs of each, which
+    take turns.
+    """
     for family in TRANSFORMERS:
         compile_once(family, 1, builds)
-        least = 0.0
-        for layers in LAYERS:
-            runs = [compile_once(family, layers, builds) for _ in range(3)]
-            row = {name: min(run[name] for run in runs) for name in runs[0]}
-            once = sum(row[name] for name in ONCE)
-            least = least or once
+        runs = [{n: compile_once(family, n, builds) for n in LAYERS} for _ in range(5)]
+        rows = {n: {k: min(run[n][k] for run in runs) for k in runs[0][n]} for n in LAYERS}
+        once = {n: sum(row[name] for name in ONCE) for n, row in rows.items()}
+        for layers, row in rows.items():
             stages = "  ".join(f"{name} {row[name]:.3f}" for name in (*STAGES, "total"))
+            ratio = once[layers] / once[LAYERS[0]]
             print(f"{family.name:22s} {layers:3d} layers  {stages}")
-            print(f"{'':22s} once: {once:.3f} s, {once / least:.2f} of {LAYERS[0]} layers'")
+            print(f"{'':22s} once: {once[layers]:.3f} s, {ratio:.2f} of {LAYERS[0]} layers'")
+        totals = {n: row["total"] + row["C++ compiler"] for n, row in rows.items()}
+        what = "total with the C++ compiler" if builds else "total without it"
+        print(f"{'':22s} {what}: {totals[48] / totals[12]:.2f} of 12 layers'")
 
 
 def main() -> None:

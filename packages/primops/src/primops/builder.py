@@ -221,7 +221,7 @@ def _note_rounding(live: set[GraphValue], outputs: list[Any]) -> None:
         return
     exact = {x for x in outputs if isinstance(x, GraphValue)}
     for user in live:
-        for value in values_in((user.args, user.params)):
+        for value in values_in((*user.args, *user.params.values())):
             is_skip = user.origin in value.skippers and user.origin is not value.origin
             if value.half is not None and not is_skip and user.unrounded is not value:
                 exact.add(value)
@@ -274,46 +274,58 @@ def _reachable(roots: Iterable[GraphValue]) -> set[GraphValue]:
         value = stack.pop()
         if value not in seen:
             seen.add(value)
-            stack.extend(values_in((value.args, value.params)))
+            stack.extend(values_in((*value.args, *value.params.values())))
     return seen
+
+
+_TREES = (tuple, list, dict)
 
 
 def leaves(tree: Any) -> Iterator[Any]:
     """All that nested tuples, lists and dicts hold."""
-    if isinstance(tree, (tuple, list, dict)):
-        for item in tree.values() if isinstance(tree, dict) else tree:
-            yield from leaves(item)
-    else:
+    if not isinstance(tree, _TREES):
         yield tree
+        return
+    for item in tree.values() if isinstance(tree, dict) else tree:
+        if isinstance(item, _TREES):
+            yield from leaves(item)
+        else:
+            yield item
 
 
-def values_in(tree: Any) -> Iterator[GraphValue]:
+def values_in(trees: Iterable[Any]) -> Iterator[GraphValue]:
     """All graph values in nested arguments."""
-    return (leaf for leaf in leaves(tree) if isinstance(leaf, GraphValue))
+    return (leaf for tree in trees for leaf in leaves(tree) if isinstance(leaf, GraphValue))
 
 
 def map_values(function: Callable[[Any], Any], tree: Any) -> Any:
     """``tree`` with ``function`` applied to each leaf; tuples, lists and dicts are kept."""
     if isinstance(tree, (tuple, list)):
-        mapped = [map_values(function, item) for item in tree]
+        mapped = [
+            map_values(function, item) if isinstance(item, _TREES) else function(item)
+            for item in tree
+        ]
         return tuple(mapped) if isinstance(tree, tuple) else mapped
     if isinstance(tree, dict):
         return {name: map_values(function, item) for name, item in tree.items()}
     return function(tree)
 
 
+def _node_of(leaf: Any) -> Any:
+    return leaf.node if isinstance(leaf, GraphValue) else leaf
+
+
 def _emit(graph: fx.Graph, value: GraphValue) -> fx.Node:
-    args, kwargs = map_values(
-        lambda x: x.node if isinstance(x, GraphValue) else x, (value.args, value.params)
-    )
     if isinstance(value.target, Prim):
         name = value.target.name
     else:
         name = value.origin.name if value.origin is not None else None
+    node = graph.create_node("call_function", value.target, name=name)
     # Set afterwards: create_node searches its arguments for symbolic sizes to warn of, which clause
     # C3.5 wants.
-    node = graph.create_node("call_function", value.target, (), {}, name)
-    node.args, node.kwargs = args, kwargs
+    node._update_args_kwargs(  # type: ignore[attr-defined]
+        map_values(_node_of, value.args), map_values(_node_of, value.params)
+    )
     meta = node.meta
     meta["val"] = value.meta
     if value.origin is not None:

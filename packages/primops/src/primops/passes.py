@@ -118,9 +118,9 @@ class _Pass:
             return self.prim(node, node.target)
         if is_control(node.target):
             return lower_control(node, map_values(self.lookup, node.args), self.inner)
-        args = map_values(self.lookup, node.args)
         if getattr(node.target, "__name__", "") == "getitem":
-            return self.getitem(args[0], args[1])
+            value, index = node.args
+            return self.getitem(map_values(self.lookup, value), self.lookup(index))
         if isinstance(node.meta["val"], (*SYMBOLIC, int, float, bool)):
             return node.meta["val"]
         what = f"target {node.target} is neither an operator overload nor size arithmetic"

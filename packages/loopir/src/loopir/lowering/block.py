@@ -67,6 +67,6 @@ def _operand(ctx: LoweringContext, arg: Tensor, wanted: Buffer) -> Strided:
     tensor = ctx.lay_out(arg, wanted.stride)
     unit = 1 if wanted.device.type == "cpu" else ALIGNED
     offset = tensor.offset
-    if offset.is_Integer and offset * wanted.dtype.itemsize % unit == 0:
+    if offset.is_Integer and int(offset) * wanted.dtype.itemsize % unit == 0:
         return tensor
     return ctx.lay_out_anew(tensor, wanted.stride)

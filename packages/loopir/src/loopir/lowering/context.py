@@ -128,7 +128,7 @@ class LoweringContext:
 
     def shape(self, sizes: Sequence[object]) -> Shape:
         """A shape as expressions, one for each size."""
-        if not all(type(size) is int for size in sizes):
+        if {*map(type, sizes)} - {int}:
             return tuple(self.expr(size) for size in sizes)
         given: tuple[int, ...] = (*sizes,)  # type: ignore[assignment]
         if given not in self._shapes:

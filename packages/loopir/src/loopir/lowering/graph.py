@@ -31,7 +31,7 @@ from .extern import lower_extern
 from .placement import follow_readers
 from .registry import LoweringTable, prim_name
 from .scalar import symbolic
-from .tensor import Lazy, Strided, Tensor
+from .tensor import Lazy, Strided, Tensor, same_strides
 
 TABLE = LoweringTable()
 for module in (creation, elementwise, indexing, reduction, view):
@@ -346,6 +346,8 @@ class _GraphLowering:
         )
 
     def _realize_output(self, value: Any, stride: tuple) -> Strided:
+        if isinstance(value, Strided) and same_strides(value.shape, value.stride, stride):
+            return value
         if self.ctx.is_dense(value.shape, stride):
             return self.ctx.realize(value, stride)
         return self.ctx.lay_out(value, stride)
@@ -369,11 +371,18 @@ class _GraphLowering:
                 self.ctx.copy(result, stride) if is_dense else self.ctx.lay_out_anew(result, stride)
             )
         # Dims of size 1 can have any stride; the caller gets the stride that the graph states.
-        stride = tuple(
-            s if size == 1 else r
-            for size, r, s in zip(result.shape, result.stride, stride, strict=True)
+        if result.stride != stride:
+            stride = tuple(
+                s if size == 1 else r
+                for size, r, s in zip(result.shape, result.stride, stride, strict=True)
+            )
+        offset = result.offset
+        return View(
+            result.buffer,
+            result.shape,
+            stride,
+            offset if offset.is_Integer else sympy.expand(offset),
         )
-        return View(result.buffer, result.shape, stride, sympy.expand(result.offset))
 
     def _find_written(self) -> None:
         """Records the results that can be computed in the memory of the input to which they are

@@ -177,4 +177,4 @@ def joined_index(
 
 def same_strides(shape: Shape, a: Shape, b: Shape) -> bool:
     """Whether two stride tuples place every element at the same offset."""
-    return a is b or all(size == 1 or x == y for size, x, y in zip(shape, a, b, strict=True))
+    return a == b or all(size == 1 or x == y for size, x, y in zip(shape, a, b, strict=True))

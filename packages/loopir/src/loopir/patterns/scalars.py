@@ -25,6 +25,8 @@ def move_scalars(gm: fx.GraphModule) -> None:
     needs them: those that pointwise operators of the device read or that are copied to it. The
     nodes that compute them move to the front. Known numbers are written out on the device instead.
     """
+    if all(device is None or device.type == "cpu" for device in map(_device_of, gm.graph.nodes)):
+        return
     _write_out_numbers(gm)
     uses = _uses(gm.graph)
     wanted = {scalar for _, scalar, _ in uses}
