@@ -17,7 +17,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial, reduce
+from functools import cached_property, partial, reduce
 from types import CellType, CodeType, FunctionType
 from typing import Any, ClassVar, NamedTuple, TypeVar
 from weakref import ReferenceType
@@ -284,7 +284,7 @@ class ChainedSource(Source):
     def name(self) -> str:
         return reduce(lambda text, step: step.text(text), self.steps, self.base.name)
 
-    @property
+    @cached_property
     def shown(self) -> str:
         return reduce(lambda text, step: step.text(text), self.steps, self.base.shown)
 
@@ -339,7 +339,7 @@ class ItemSource(ChainedSource):
     def _is_plain(self) -> bool:
         return type(self.key).__eq__ in PLAIN_EQUALITY
 
-    @property
+    @cached_property
     def shown(self) -> str:
         base = self.base
         holds_names = isinstance(base, MappingSource) or (

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol, TypeAlias
 
 import sympy
@@ -62,6 +63,16 @@ class TensorKind(Protocol):
 
 def format_tensor_type(given: TensorType, size: FormatSize) -> str:
     """``given`` as text."""
+    numbers = (*given.shape, *given.strides, given.offset)
+    return _format(given, size) if {*map(type, numbers)} - {int} else _format_static(given)
+
+
+@lru_cache(maxsize=4096)
+def _format_static(given: TensorType) -> str:
+    return _format(given, str)
+
+
+def _format(given: TensorType, size: FormatSize) -> str:
     name = _NAMES.get(given.dtype) or str(given.dtype).removeprefix("torch.")
     sizes = [size(item) for item in given.shape]
     strides = [size(step) for step in given.strides]
