@@ -137,6 +137,7 @@ class PythonCheck:
             function.__globals__,
             function.__builtins__,  # pyright: ignore[reportAttributeAccessIssue]
             closure,
+            computed={},
         )
         if not all(holds(record, scope) for record in self.records):
             return False

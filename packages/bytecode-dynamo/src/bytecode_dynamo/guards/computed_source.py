@@ -44,7 +44,10 @@ class ComputedSource(Source):
         )
 
     def resolve(self, scope: Scope) -> Any:
-        return self.function(*(operand.resolve(scope) for operand in self.operands))
+        known = {} if scope.computed is None else scope.computed
+        if self not in known:
+            known[self] = self.function(*(operand.resolve(scope) for operand in self.operands))
+        return known[self]
 
     def emit(self, emitter: SourceEmitter) -> None:
         emitter.load_callee_const(self.function)

@@ -17,7 +17,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, partial, reduce
+from functools import partial, reduce
 from types import CellType, CodeType, FunctionType
 from typing import Any, ClassVar, NamedTuple, TypeVar
 from weakref import ReferenceType
@@ -34,13 +34,14 @@ class Scope(NamedTuple):
     """What the roots of sources are looked up in: ``source.resolve(scope)``.
 
     ``locals`` maps argument names to values as they are passed, ``closure`` the names of free
-    variables to their cells.
+    variables to their cells; ``computed`` keeps what was computed, in a check of many guards.
     """
 
     locals: Mapping[str, Any]
     globals: Mapping[str, Any]
     builtins: Mapping[str, Any]
     closure: Mapping[str, CellType]
+    computed: dict[Source, Any] | None = None
 
 
 def scope_of(function: FunctionType, arguments: Mapping[str, Any]) -> Scope:
@@ -284,8 +285,14 @@ class ChainedSource(Source):
     def name(self) -> str:
         return reduce(lambda text, step: step.text(text), self.steps, self.base.name)
 
-    @cached_property
+    @property
     def shown(self) -> str:
+        kept = vars(self)
+        if "_shown" not in kept:  # paths share prefixes, so each step is written once
+            kept["_shown"] = self._show()
+        return kept["_shown"]
+
+    def _show(self) -> str:
         return reduce(lambda text, step: step.text(text), self.steps, self.base.shown)
 
     def resolve(self, scope: Scope) -> Any:
@@ -339,8 +346,7 @@ class ItemSource(ChainedSource):
     def _is_plain(self) -> bool:
         return type(self.key).__eq__ in PLAIN_EQUALITY
 
-    @cached_property
-    def shown(self) -> str:
+    def _show(self) -> str:
         base = self.base
         holds_names = isinstance(base, MappingSource) or (
             isinstance(base, AttrSource) and base.attribute in NAMESPACES

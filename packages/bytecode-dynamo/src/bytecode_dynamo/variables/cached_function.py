@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,24 @@ from bytecode_dynamo.state.requirements import example_of
 from bytecode_dynamo.state.tracker import VariableTracker
 
 from .base import Args, Kwargs, Variable, realize
-from .cache_lookup import NOT_CACHED, CacheLookup, count_early, is_counted, is_key, recall
+from .cache_lookup import (
+    NOT_CACHED,
+    CacheLookup,
+    call_cached,
+    count_early,
+    is_counted,
+    is_key,
+    recall,
+)
+from .cached_result import (
+    CacheAgrees,
+    CacheFetch,
+    as_existing,
+    is_plain,
+    is_tree,
+    packed,
+    symbolic_argument,
+)
 from .constant import ConstantVariable, SymbolicVariable
 from .sequence import TupleVariable
 from .tensor import TensorVariable
@@ -47,10 +64,10 @@ class CachedFunctionVariable(Variable):
     def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
         assert self.source is not None
         lookup, given = CacheLookup(tuple(kwargs)), [*args, *kwargs.values()]
-        if any(_is_symbolic(ctx, arg) for arg in given) and self._is_function_of(ctx, args, kwargs):
-            ctx.deferred.add(_CachedCall(self, lookup.names, tuple(given)))
-            # a symbolic argument, for which no entry can be looked up
-            return self.function.call(ctx, args, kwargs)
+        if any(_is_symbolic(ctx, arg) for arg in given):
+            computed = self._computed(ctx, lookup.names, args, kwargs)
+            if computed is not None:
+                return computed
         parts = [self._argument(ctx, realize(ctx, arg)) for arg in given]
         values = tuple(value for value, _ in parts)
         source = ComputedSource(lookup, (self.source, *(place for _, place in parts)))
@@ -78,9 +95,19 @@ class CachedFunctionVariable(Variable):
         ctx.deferred.add(_CachedCall(self, lookup.names, tuple(given)))
         return wrap_value(ctx, result, source)
 
-    def _argument(self, ctx: Context, arg: VariableTracker) -> tuple[Any, Source]:
-        """The value of an argument and the source for guards."""
+    def _argument(
+        self, ctx: Context, arg: VariableTracker, symbolic: bool = False
+    ) -> tuple[Any, Source]:
+        """The value of an argument and the source for guards; ``symbolic``: of sizes, too."""
         what = f"an argument of the cached {self.function.describe()}"
+        found = symbolic_argument(ctx, arg) if symbolic else None
+        if found is not None:
+            return found
+        if symbolic and isinstance(arg, TupleVariable) and _is_symbolic(ctx, arg):
+            parts = [self._argument(ctx, realize(ctx, item), True) for item in arg.items]
+            return tuple(value for value, _ in parts), ComputedSource(
+                packed, tuple(place for _, place in parts)
+            )
         if _is_symbolic(ctx, arg) and not ctx.whole:
             raise GraphBreak("BD002", f"{arg.describe()} as {what}")
         key = arg.identity()
@@ -107,20 +134,48 @@ class CachedFunctionVariable(Variable):
         )
         return not done and all(isinstance(call, _CachedCall) for call in ctx.deferred.calls())
 
-    def _is_function_of(self, ctx: Context, args: Args, kwargs: Kwargs) -> bool:
-        """Whether the result is a plain value that depends on the arguments only, or was cached
-        before.
+    def _computed(
+        self, ctx: Context, names: tuple[str, ...], args: Args, kwargs: Kwargs
+    ) -> VariableTracker | None:
+        """The result for symbolic arguments, for which no entry can be looked up: what the function
+        gives, if that is all it does. What depends on more than the arguments, or can be changed,
+        is compared with the cache by a guard.
         """
-        key = {place for arg in (*args, *kwargs.values()) for place in _places(ctx, arg)}
+        given = (*args, *kwargs.values())
+        key = {place for arg in given for place in _places(ctx, arg)}
         with ctx.guards.asked() as asked:
-            independent = self._is_independent(ctx, args, kwargs, _PLAIN)
-        return bool(independent) and not any(_may_change(guard, key) for guard in asked)
+            if not self._is_independent(ctx, args, kwargs, is_tree):
+                return None
+        result = self.function.call(ctx, args, kwargs)
+        call = _CachedCall(self, names, given)
+        if is_plain(result) and not any(_may_change(guard, key) for guard in asked):
+            ctx.deferred.add(call)
+            return result
+        if self.value.cache_parameters()["typed"]:
+            return None
+        assert self.source is not None
+        values, places = zip(*(self._argument(ctx, realize(ctx, arg), True) for arg in given))
+        operands = (self.source, *places)
+        if CacheLookup(names)(self.value, *values) is NOT_CACHED and not is_counted(
+            self.value, names, values
+        ):
+            self._ask(names, values)
+        held = CacheLookup(names)(self.value, *values)
+        if held is NOT_CACHED or not CacheAgrees(names)(self.value, *values):
+            return None
+        ctx.guards.require(ComputedSource(CacheAgrees(names), operands), GuardKind.EQUALS, True)
+        ctx.deferred.add(call)
+        return as_existing(ctx, result, held, ComputedSource(CacheFetch(names), operands))
 
     def _is_independent(
-        self, ctx: Context, args: Args, kwargs: Kwargs, results: Sequence[type] = ()
+        self,
+        ctx: Context,
+        args: Args,
+        kwargs: Kwargs,
+        fits: Callable[[Context, VariableTracker], bool] | None = None,
     ) -> bool | None:
-        """Evaluate the function: whether it is pure and returns one of ``results``; None if nothing
-        is cached.
+        """Evaluate the function: whether it is pure and its result ``fits``; None if nothing is
+        cached.
         """
         if (
             self.value.cache_parameters()["maxsize"] == 0
@@ -132,7 +187,7 @@ class CachedFunctionVariable(Variable):
         effects, graph, events = ctx.effects.mark(), ctx.graph.mark(), len(ctx.mode.events)
         try:
             result = self.function.call(ctx, args, kwargs)
-            if results and result.python_type() not in results:
+            if fits is not None and not fits(ctx, result):
                 return False
             outside = any(
                 not isinstance(key, Identity) or key.exists
@@ -152,11 +207,11 @@ class CachedFunctionVariable(Variable):
 
     def _ask(self, names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
         """Call the function now, as eager mode does."""
-        cached, count = self.value, len(values) - len(names)
+        cached = self.value
         compiling, torch.compiler._is_compiling_flag = torch.compiler._is_compiling_flag, False
         try:
             with torch._C._EnableTorchFunction():
-                result = cached(*values[:count], **dict(zip(names, values[count:])))
+                result = call_cached(cached, names, values)
         except Exception as error:
             raise GraphBreak(
                 "BD002", f"{self.function.describe()} raised {type(error).__name__}"
