@@ -112,3 +112,50 @@ def test_two_sizes_that_meet_later():
         result = fast(torch.ones(n), torch.ones(m))
         torch.testing.assert_close(result[0], expected[0])
         assert result[1] is expected[1]
+
+
+seen = []
+
+
+@functools.lru_cache
+def noted(n):
+    if n > 8:
+        seen.append(n)
+    return [n, n * 2]
+
+
+def large(x):
+    return x * noted(x.shape[0])[1]
+
+
+def test_guards_do_not_repeat_what_a_function_does_elsewhere():
+    fast = compiled(large)
+    for n in (4, 5, 6, 20, 7, 20, 30):
+        torch.testing.assert_close(fast(torch.ones(n)), torch.full((n,), 2.0 * n))
+    assert seen == [20, 30]
+
+
+@functools.lru_cache
+def circular(n):
+    values = [n]
+    values.append(values)
+    return values
+
+
+def test_a_result_that_holds_itself():
+    fast = compiled(lambda x: x * circular(x.shape[0])[1][0])
+    for n in (4, 5, 6, 7):
+        torch.testing.assert_close(fast(torch.ones(n)), torch.full((n,), 1.0 * n))
+
+
+@functools.lru_cache
+def scaled(n, factor):
+    return n * factor
+
+
+def test_a_number_that_varies():
+    fast = compiled(lambda x, factor: x * scaled(x.shape[0], factor))
+    for n in (4, 5, 6, 7):
+        result = fast(torch.ones(n), n / 4)
+        torch.testing.assert_close(result, torch.full((n,), n * n / 4))
+    assert torchstrata.counters["graphs"] <= 3

@@ -120,12 +120,15 @@ class _Builder:
 
 
 class PythonCheck:
-    """Checks records in Python; called as ``(function, *arguments)``."""
+    """Checks records in Python; called as ``(function, *arguments)``. What runs functions of the
+    program comes last.
+    """
 
     def __init__(
         self, code: CodeType, records: Sequence[GuardRecord], shapes: Callable[[Scope], bool] | None
     ) -> None:
-        self.records = tuple(records)
+        self.records = tuple(record for record in records if not record.runs_program)
+        self.last = tuple(record for record in records if record.runs_program)
         self.names = code.co_varnames
         self.free = code.co_freevars
         self.shapes = shapes
@@ -141,7 +144,9 @@ class PythonCheck:
         )
         if not all(holds(record, scope) for record in self.records):
             return False
-        return self.shapes is None or self.shapes(scope)
+        if self.shapes is not None and not self.shapes(scope):
+            return False
+        return all(holds(record, scope) for record in self.last)
 
 
 def by_level(nodes: Sequence[Node]) -> list[tuple[Any, ...]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar
 
 import torch
 
@@ -22,6 +23,8 @@ from .mapping import DictVariable
 from .sequence import ListVariable, TupleVariable
 
 _PLAIN = (int, float, bool, str, type(None))
+DEEPEST = 8
+"""The deepest nesting of a result."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,7 @@ class CacheAgrees:
     function gives now.
     """
 
+    runs_program: ClassVar[bool] = True
     names: tuple[str, ...] = ()
 
     @property
@@ -76,24 +80,25 @@ def _are_equal(one: Any, other: Any) -> bool:
     return type(one) in _PLAIN and (one == other or (one != one and other != other))
 
 
-def is_tree(ctx: Context, value: VariableTracker) -> bool:
+def is_tree(ctx: Context, value: VariableTracker, depth: int = DEEPEST) -> bool:
     """Whether a value is plain or symbolic, or a tuple, list or dict of such."""
     value = realize(ctx, value)
+    fits = partial(is_tree, ctx, depth=depth - 1)
     if isinstance(value, TupleVariable):
-        return value.cls in (tuple, torch.Size) and all(is_tree(ctx, x) for x in value.items)
+        return depth > 0 and value.cls in (tuple, torch.Size) and all(map(fits, value.items))
     if isinstance(value, ListVariable):
-        return value.key.cls is list and all(is_tree(ctx, x) for x in value.elements(ctx))
+        return depth > 0 and value.key.cls is list and all(map(fits, value.elements(ctx)))
     if isinstance(value, DictVariable):
-        return value.key.cls is dict and all(
-            isinstance(key, ConstantVariable) and is_tree(ctx, held)
-            for key, held in value.entries(ctx).values()
-        )
+        entries = value.entries(ctx).values()
+        names_are_known = all(isinstance(key, ConstantVariable) for key, _ in entries)
+        is_dict = value.key.cls is dict and names_are_known
+        return depth > 0 and is_dict and all(fits(held) for _, held in entries)
     return is_plain(value)
 
 
 def is_plain(value: VariableTracker) -> bool:
     """Whether a value is a number, a text or None, symbolic or not."""
-    return value.python_type() in _PLAIN and not isinstance(value, FloatVariable)
+    return value.python_type() in _PLAIN
 
 
 def as_existing(
@@ -113,19 +118,20 @@ def as_existing(
         return known
     if result.key.exists or known is not None:
         raise GraphBreak("BD002", "a cached result that two places hold, with symbolic sizes")
-    key = Identity(type(held), held, source)
+    identity = Identity(type(held), held, source)
     found: VariableTracker
     if isinstance(result, ListVariable):
         items = _existing_items(ctx, result.elements(ctx), held, source)
-        ctx.effects.set_initial(key, items)
-        found = ListVariable(key, source=source)
+        ctx.effects.set_initial(identity, items)
+        found = ListVariable(identity, source=source)
     else:
         entries = {
-            hashed: (name, as_existing(ctx, value, held[hashed], ItemSource(source, hashed)))
+            hashed: (name, as_existing(ctx, value, held[key], ItemSource(source, key)))
             for hashed, (name, value) in result.entries(ctx).items()
+            for key in [name.as_constant(ctx)]
         }
-        ctx.effects.set_initial(key, entries)
-        found = DictVariable(key, source=source)
+        ctx.effects.set_initial(identity, entries)
+        found = DictVariable(identity, source=source)
     return ctx.effects.remember(held, found)
 
 
