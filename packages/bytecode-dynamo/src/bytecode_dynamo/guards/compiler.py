@@ -127,8 +127,8 @@ class PythonCheck:
     def __init__(
         self, code: CodeType, records: Sequence[GuardRecord], shapes: Callable[[Scope], bool] | None
     ) -> None:
-        self.records = tuple(record for record in records if not record.runs_program)
-        self.last = tuple(record for record in records if record.runs_program)
+        self.records = tuple(record for record in records if not record.source.runs_program)
+        self.last = tuple(record for record in records if record.source.runs_program)
         self.names = code.co_varnames
         self.free = code.co_freevars
         self.shapes = shapes

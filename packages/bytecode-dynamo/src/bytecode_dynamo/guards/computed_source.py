@@ -43,6 +43,10 @@ class ComputedSource(Source):
             operand.calls for operand in self.operands if isinstance(operand, ComputedSource)
         )
 
+    @property
+    def runs_program(self) -> bool:
+        return getattr(self.function, "runs_program", False)
+
     def resolve(self, scope: Scope) -> Any:
         known = {} if scope.computed is None else scope.computed
         if self not in known:

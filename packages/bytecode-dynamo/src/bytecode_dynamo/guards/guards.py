@@ -83,8 +83,8 @@ def explain_failure(
     """The first guard that fails, as one line such as ``x.size(0) was 8, now 5``; None when
     all hold.
     """
-    first = (failure(record, scope) for record in records if not record.runs_program)
-    last = (failure(record, scope) for record in records if record.runs_program)
+    first = (failure(record, scope) for record in records if not record.source.runs_program)
+    last = (failure(record, scope) for record in records if record.source.runs_program)
     found = (text for text in first if text is not None)
     text = next(found, None) or shape_failure(shapes, scope)
     return text or next((text for text in last if text is not None), None)

@@ -102,13 +102,6 @@ class GuardRecord:
     kind: GuardKind
     expected: Any
 
-    @property
-    def runs_program(self) -> bool:
-        """Whether checking runs a function of the program, which does what the capture saw only if
-        all else holds.
-        """
-        return getattr(getattr(self.source, "function", None), "runs_program", False)
-
 
 class Answer:
     """A CUSTOM predicate: ``read(value)`` gives the same again.

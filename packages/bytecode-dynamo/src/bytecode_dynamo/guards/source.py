@@ -100,6 +100,13 @@ class Source(ABC):
         """The path as the program writes it, for messages."""
         return self.name
 
+    @property
+    def runs_program(self) -> bool:
+        """Whether following the path runs a function of the program, which does what the capture
+        saw only if all other guards hold.
+        """
+        return False
+
     @abstractmethod
     def resolve(self, scope: Scope) -> Any:
         """The value now; raises what following the path raises."""
