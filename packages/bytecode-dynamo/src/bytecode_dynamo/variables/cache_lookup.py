@@ -50,7 +50,7 @@ class CacheLookup:
             return NOT_CACHED
         if found is NOT_CACHED or cached.cache_parameters()["maxsize"] is None:
             return found
-        return _found_before(cached, key, found, held) if len(entries) <= LARGEST else NOT_CACHED
+        return _result(held, key, type(found)) if len(entries) <= LARGEST else NOT_CACHED
 
     def key(self, cached: Any, arguments: tuple[Any, ...], held: list[Any]) -> Hashable:
         """The cache's key of a call."""
@@ -72,26 +72,6 @@ class CacheLookup:
                 *(part for pair in zip(self.names, arguments[count:]) for part in pair),
             )
         return (*key, *map(type, arguments)) if typed else key
-
-
-_results: weakref.WeakKeyDictionary[Any, tuple[int, dict[int, tuple[Any, Hashable, Any]]]] = (
-    weakref.WeakKeyDictionary()
-)
-"""By bounded cache: its misses, and the link, key and result of each entry that was found."""
-
-
-def _found_before(cached: Any, key: Hashable, link: Any, held: list[Any]) -> Any:
-    """The result in a link; the cache is searched once between two misses, which alone add
-    entries.
-    """
-    misses = cached.cache_info().misses
-    at, known = _results.get(cached, (-1, {}))
-    if at != misses:
-        _, known = _results[cached] = misses, {}
-    entry = known.get(id(link))
-    if entry is None or entry[0] is not link or not _is_same(entry[1], key):
-        entry = known[id(link)] = link, key, _result(held, key, type(link))
-    return entry[2]
 
 
 def _result(held: list[Any], key: Hashable, link: type) -> Any:

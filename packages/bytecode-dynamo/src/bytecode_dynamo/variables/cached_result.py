@@ -145,9 +145,7 @@ def _existing_items(
 
 
 def symbolic_argument(ctx: Context, arg: VariableTracker) -> tuple[Any, Source] | None:
-    """The number behind a symbolic argument now, or the tuple of such, and its source; None if it
-    is none.
-    """
+    """The number behind a symbolic argument now, and its source; None for another argument."""
     if isinstance(arg, SymbolicVariable) and not isinstance(arg, FloatVariable):
         expr = arg.value.node.expr
         if arg.value.node.hint is None or expr.free_symbols - ctx.symbol_sources.keys():
