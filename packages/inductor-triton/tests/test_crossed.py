@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 import torch
 from inductor_triton import Config, generate_source
-from inductor_triton.kernels import tiling
+from inductor_triton.kernels import heuristics, tiling
 from inductor_triton.kernels.kernel_plan import symbol_bounds
 from inductor_triton.kernels.passes.online_softmax import OnlinePair, one_pass
 from inductor_triton.kernels.value_bounds import proven_indices
@@ -71,14 +72,15 @@ def test_an_index_is_reported_once():
     assert source.count("tl.store(errors") == 1
 
 
-def test_rows_that_are_read_across_take_turns():
+def test_several_rows_that_are_read_across_are_one_block():
     kernel = parse_kernel(scores())
     work = tiling.describe(kernel)
     assert work.crosses
-    config = tiling.choose_tiling(kernel, work).config
-    assert (config.r, config.persistent) == (8, False)
-    assert config.x > 1
-    assert tiling.held_blocks(kernel, tiling.choose_tiling(kernel, work), work) == 0
+    short = heuristics.reduction(replace(work, points=1 << 16))
+    assert (short.x, short.r, short.persistent) == (8, COLUMNS, True)
+    long = heuristics.reduction(replace(work, points=1 << 16, reduction=1 << 14))
+    assert (long.x, long.r, long.persistent) == (8, 128, False)
+    assert tiling.held_blocks(kernel, tiling.choose_tiling(kernel, work, long), work) == 0
     straight = parse_kernel(scores().replace(f"{ROWS}*r + i_", f"{COLUMNS}*i + i_"))
     assert not tiling.describe(straight).crosses
 
@@ -91,7 +93,9 @@ def test_one_pass_reads_the_gathered_elements():
     assert not any(isinstance(part, OnlinePair) for part in one_pass(parse_kernel(other).bodies))
 
 
-@pytest.mark.parametrize("config", [None, Config(x=4, r=COLUMNS, persistent=True)])
+@pytest.mark.parametrize(
+    "config", [None, Config(x=4, r=COLUMNS, persistent=True), Config(x=64, r=8)]
+)
 @pytest.mark.parametrize("is_clamped", [True, False])
 def test_values(config: Config | None, is_clamped: bool):
     torch.manual_seed(0)

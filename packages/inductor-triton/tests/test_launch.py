@@ -12,6 +12,7 @@ import torch
 from inductor_triton import Binary, Launcher, Variant, generate_source, launch_spec
 from inductor_triton.launching import launch as launch_module
 from inductor_triton.launching.compile import (
+    _parsed_again,
     compile_all,
     load_or_compile,
     usual_variant,
@@ -193,3 +194,17 @@ def test_the_same_code_is_loaded_once_per_device(monkeypatch):
     load = launch_module.load_binary
     assert load(code, 0) is load(Binary("k", b"code", 0, 4), 0)
     assert load(code, 1) is not load(code, 0) is not load(other, 0)
+
+
+def test_the_parser_of_threads_that_meet_is_called_again():
+    calls = []
+
+    def parse(fails: int) -> int:
+        calls.append(fails)
+        if len(calls) <= fails:
+            raise SystemError("AST constructor recursion depth mismatch")
+        return fails
+
+    assert _parsed_again(parse, 2) == 2
+    with pytest.raises(SystemError):
+        _parsed_again(parse, 100)

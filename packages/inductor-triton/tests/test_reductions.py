@@ -8,7 +8,9 @@ from dataclasses import replace
 import pytest
 import torch
 from inductor_triton import Config
+from inductor_triton.kernels import tiling
 from inductor_triton.kernels.heuristics import LONG_COLUMNS, Workload, reduction
+from loopir import parse_kernel
 
 SIZES = (0, 1, 7, 16, 17, 1000)
 KINDS = ("sum", "prod", "max", "min", "argmax", "argmin")
@@ -267,3 +269,31 @@ def test_columns_of_many_operands_take_few_elements_per_program():
     work = Workload(256, 100352, 2, operations=LONG_COLUMNS + 1, inner_contiguous=False)
     assert reduction(work) == Config(x=64, r=16, num_warps=2)
     assert reduction(replace(work, long_arithmetic=True)) == Config(x=256, r=4, num_warps=8)
+
+
+@pytest.mark.parametrize(
+    ("columns", "block", "persistent"), [(1024, 1024, True), (8192, 2048, False)]
+)
+def test_the_product_with_a_vector_has_two_rows_per_program(
+    columns: int, block: int, persistent: bool
+):
+    kernel = parse_kernel(f"""
+@kernel(device='cuda', vector='r')
+def product(w: In('bfloat16', {512 * columns}), x: In('bfloat16', {columns}), table: In('bfloat16', {1 << 28}), out: Out('float32', 512)):
+    for i in range(512):
+        for r in reduce({columns}):
+            a = load(w, [{columns}*i + r], 'bfloat16')
+            b = load(x, [r], 'bfloat16')
+            c = cast(a, 'float32')
+            d = cast(b, 'float32')
+            e = mul(c, d)
+            s = reduce('sum', e, 'float32')
+        f = load(table, [i + 512], 'bfloat16')
+        g = cast(f, 'float32')
+        h = add(s, g)
+        store(out, [i], h)
+""")
+    work = tiling.describe(kernel)
+    assert (work.inner_contiguous, work.shares) == (True, True)
+    config = reduction(work)
+    assert (config.x, config.r, config.persistent) == (2, block, persistent)

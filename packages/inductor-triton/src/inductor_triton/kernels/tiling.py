@@ -209,6 +209,18 @@ def describe(kernel: Kernel) -> Workload:
         row_bytes=_kept_bytes(kernel),
         draws=bool(RANDOM & kernel.ops),
         crosses=contiguous and _crosses_rows(kernel),
+        shares=contiguous and _shares_operand(kernel),
+    )
+
+
+def _shares_operand(kernel: Kernel) -> bool:
+    """Whether all rows read the same elements of an operand, as a product with a vector does."""
+    along = {item.symbol for item in kernel.reduction}
+    loops = {item.symbol for item in kernel.ranges}
+    indices = (index_of(step) for step in kernel.steps if step.op == "load")
+    return any(
+        index is not None and along & index.free_symbols and not loops & index.free_symbols
+        for index in indices
     )
 
 
@@ -265,18 +277,22 @@ def narrowest(kernel: Kernel) -> int:
 
 
 def _bytes_along(kernel: Kernel, loop: Range) -> int:
-    """Bytes of the buffers that are accessed contiguously along ``loop``."""
-    sizes = {
-        buffer.name: hint(kernel, sympy.sympify(buffer.numel)) * buffer.dtype.itemsize
-        for buffer in kernel.buffers
-    }
-    moves = [step for step in kernel.steps if step.is_access]
-    found = {
-        step.args[0]
-        for step in moves
-        if stride(index_of(step) or sympy.Integer(0), loop.symbol) == 1
-    }
-    return sum(sizes[str(name)] for name in found)
+    """Bytes that are accessed contiguously along ``loop``, at most one element of a buffer for each
+    point of the loops that select it.
+    """
+    buffers = {buffer.name: buffer for buffer in kernel.buffers}
+    loops = (*kernel.ranges, *kernel.reduction)
+    found: dict[str, int] = {}
+    for step in kernel.steps:
+        index = index_of(step) if step.is_access else None
+        if index is None or stride(index, loop.symbol) != 1:
+            continue
+        buffer = buffers[str(step.args[0])]
+        selecting = (item for item in loops if item.symbol in index.free_symbols)
+        points = prod(hint(kernel, item.extent) for item in selecting)
+        count = min(points, hint(kernel, sympy.sympify(buffer.numel)))
+        found[buffer.name] = max(count * buffer.dtype.itemsize, found.get(buffer.name, 0))
+    return sum(found.values())
 
 
 def held_blocks(kernel: Kernel, tiling: Tiling, work: Workload) -> int:

@@ -5,7 +5,7 @@ results.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -22,6 +22,7 @@ from .workers import run_all
 ALIGNMENT = 16
 FORMAT = "3"
 SUFFIX = ".kernel"
+MOST_PARSES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,8 @@ def compile_variant(source: KernelSource, variant: Variant, capability: int) -> 
             for position, flag in enumerate(divisible)
             if flag and position < len(signature)
         }
-        compiled = triton.compile(
+        compiled = _parsed_again(
+            triton.compile,
             compiler.ASTSource(function, signature, constants, attributes),
             target=target_type("cuda", capability, 32),
             options={
@@ -128,6 +130,18 @@ def compile_variant(source: KernelSource, variant: Variant, capability: int) -> 
     return Binary(
         metadata.name, compiled.asm["cubin"], metadata.shared, metadata.num_warps, scratch, ptx
     )
+
+
+def _parsed_again(compile: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """The result of ``compile``, which is called again if the parser fails: that of CPython 3.11
+    counts the recursion of all threads together, and raises SystemError where they meet.
+    """
+    for _ in range(MOST_PARSES - 1):
+        try:
+            return compile(*args, **options)
+        except SystemError:
+            continue
+    return compile(*args, **options)
 
 
 def compile_ptx(source: KernelSource, capability: int = 90) -> str:

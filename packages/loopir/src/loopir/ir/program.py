@@ -199,6 +199,8 @@ class _ProgramChecker:
             self._use(where, step.reuses)
             if not step.in_place:
                 self.alive.discard(step.reuses)
+            elif step.reuses in self.program.inputs:  # which it may differ from in some elements
+                self.written.add(step.buffer)
         self.alive.add(step.buffer)
 
     def _check_launch(self, where: str, step: Launch) -> None:

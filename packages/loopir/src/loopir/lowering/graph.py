@@ -29,6 +29,7 @@ from .context import LOOP_DTYPES, LoweringContext
 from .elementwise import is_tensor
 from .extern import lower_extern
 from .placement import follow_readers
+from .products import lower_product
 from .registry import LoweringTable, prim_name
 from .scalar import symbolic
 from .tensor import Lazy, Strided, Tensor, same_strides
@@ -191,7 +192,8 @@ class _GraphLowering:
             self.ctx.set_number(node.meta["val"], args[0])  # type: ignore[arg-type]
             return node.meta["val"]
         if isinstance(target, OpOverload):
-            return lower_extern(self.ctx, node, target, args, kwargs)  # type: ignore[arg-type]
+            product = lower_product(self.ctx, target, args, kwargs)
+            return product or lower_extern(self.ctx, node, target, args, kwargs)  # type: ignore[arg-type]
         if target is prims.call:
             return self._call_graph(kwargs["graph"], args)
         if not isinstance(target, Prim):
@@ -276,8 +278,12 @@ class _GraphLowering:
 
     def _store(self, node: torch.fx.Node, value: Lazy) -> Tensor:
         """Stores the value in memory, rounded as in eager mode if all its readers expect that
-        (C3.8).
+        (C3.8). Of a value that repeats a smaller one, that is stored.
         """
+        if prim_name(node) == "broadcast_in_dim" and self._is_smaller(node.args[0], value):
+            source: Any = node.args[0]
+            self.env[source] = self._store(source, self.env[source])
+            return self._call(node)
         dtype = node.meta.get("rounds_to")
         if dtype is None or dtype not in LOOP_DTYPES:
             return self.ctx.realize(value)
@@ -291,6 +297,13 @@ class _GraphLowering:
             return self.ctx.realize(value)
         narrow = self.ctx.realize(elementwise.converted(self.ctx, value, dtype), stride)
         return replace(elementwise.converted(self.ctx, narrow, value.dtype), narrow=narrow)
+
+    def _is_smaller(self, source: Any, value: Lazy) -> bool:
+        """Whether the value that a node repeats isn't in memory yet and has fewer elements."""
+        operand, hint = self.env[source], self.ctx.facts.hint
+        return isinstance(operand, Lazy) and hint(product(operand.shape)) < hint(
+            product(value.shape)
+        )
 
     def _times_read(self, node: torch.fx.Node, value: Lazy) -> int:
         """How often the users together read the value; a slice counts as the fraction that it

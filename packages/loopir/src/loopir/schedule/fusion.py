@@ -42,6 +42,10 @@ MAX_NEAR = 6
 MAX_EXPLAINED = 32
 SMALL_BUNDLE = 1 << 10
 SMALL_WORK = 1 << 15
+SHORT_LAUNCH = 1 << 22
+"""Bytes that a GPU moves in the time of a launch: groups that move fewer are fused for whatever
+they share.
+"""
 _ENTRY = re.compile(r"(?:sums of )?(\S+) (?:and|into) (\S+?)(?:, loops (?P<loops>\d+))?")
 
 
@@ -260,7 +264,9 @@ class Fusion:
         written = [name for name in shared if name in left.writes or name in right.writes]
         if joint is not None:
             return self._align_known(left, right, shared, written, joint)
-        if not written and not small and saved * 8 < self._traffic(left, right):
+        less, more = sorted((self._traffic(left), self._traffic(right)))
+        is_short = self._device(left).type == "cuda" and more <= SHORT_LAUNCH
+        if not written and not small and not is_short and saved * 8 < less:
             return f"only {saved} bytes shared", None
         return self._align(left, right, shared, written, saved, small)
 
@@ -355,11 +361,8 @@ class Fusion:
     def _device(self, group: Group) -> torch.device:
         return self.graph.buffers[group.members[0].node.buffer].device
 
-    def _traffic(self, left: Group, right: Group) -> int:
-        return min(
-            sum(self._size(name) for name in group.reads | set(group.writes))
-            for group in (left, right)
-        )
+    def _traffic(self, group: Group) -> int:
+        return sum(self._size(name) for name in group.reads | set(group.writes))
 
     def _indices(self, group: Group, buffer: str, change: dict, joint: Joint) -> set:
         extents = extents_of(joint.ranges, joint.reduction)

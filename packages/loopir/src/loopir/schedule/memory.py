@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import sympy
@@ -30,7 +30,11 @@ def uses_of(step: Step) -> set[str]:
 
 
 def plan_memory(
-    steps: Sequence[Step], graph: LoweredGraph, kernels: Sequence[Kernel | Template], reuse: bool
+    steps: Sequence[Step],
+    graph: LoweredGraph,
+    kernels: Sequence[Kernel | Template],
+    reuse: bool,
+    updates: Mapping[str, str],
 ) -> list[Step]:
     """The steps, with allocations before first writes and frees after last uses.
 
@@ -38,7 +42,8 @@ def plan_memory(
     operand only where it stores; otherwise that of any dead buffer of its size. On devices other
     than CPUs only the memory of donated inputs is reused out of place: allocating costs nothing
     there, and a larger buffer may need the memory. A result that is written back to an input is
-    stored there directly if that input has been read by then.
+    stored there directly if that input has been read by then; ``updates`` has the inputs in which
+    other results are.
     """
     given = {*graph.input_buffers, *graph.constants}
     given.update(*(step.node.result_names for step in steps if isinstance(step, ExternCall)))
@@ -59,6 +64,10 @@ def plan_memory(
             is_free = last < position or (
                 last == position and _is_in_place(kernels[step.kernel], step, target, name)
             )
+            if name in updates:
+                placed.append(Allocate(name, updates[name], True))
+                owned.add(name)
+                continue
             if is_free and may("fusion", "write in place", name):
                 placed.append(Allocate(name, target, True))
                 owned.add(name)

@@ -36,6 +36,7 @@ from .selection import Selection
 from .small import join_small
 from .start import move_starts
 from .template import build_template
+from .updates import updated_inputs
 
 
 def schedule(
@@ -65,6 +66,9 @@ def plan(
     options, given = scheduler.options, {*graph.inputs, *graph.constants}
     if known:
         steps = [*expanded(steps, graph, known)]
+    updates: dict[str, str] = {}
+    if options.reuse:
+        steps, updates = updated_inputs(steps, graph, scheduler.kernels)
     if known and options.fuse:
         steps = join_small(steps, scheduler.kernels, given, graph.facts, scheduler.add_supported)
     kernels, steps = _launched(scheduler.kernels, steps)
@@ -75,7 +79,7 @@ def plan(
         buffers={name: buffer for name, buffer in graph.buffers.items() if name in named},
         constants=dict(graph.constants),
         kernels=tuple(kernels),
-        steps=tuple(plan_memory(steps, graph, kernels, options.reuse)),
+        steps=tuple(plan_memory(steps, graph, kernels, options.reuse, updates)),
         outputs=tuple(graph.outputs),
         decisions=tuple(scheduler.decisions),
         hints=dict(graph.facts.hints),

@@ -1,0 +1,67 @@
+"""Products of a matrix and a vector are sums over rows; what repeats a value is not stored."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from loopir import Options, compile_graph
+from loopir.ir.program import ExternCall
+from loopir.lowering import products
+from loopir.testing import EvaluatorCodeGenerator
+from primops.testing import trace
+
+SIZES = ((1, 8), (5, 8), (5, 1), (3, 8))
+
+
+def program_of(function, *args):
+    graph = trace(function, *args)
+    options = Options(check=True, inference=True)
+    return compile_graph(graph, args, codegens={"cpu": EvaluatorCodeGenerator()}, options=options)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    ("function", "shapes", "calls"),
+    [
+        (lambda x, w: F.linear(x, w), ((1, 8), (5, 8)), 0),
+        (lambda x, w, b: F.linear(x, w, b).relu(), ((1, 8), (5, 8), (5,)), 0),
+        (lambda x, w: F.silu(F.linear(x, w)) * F.linear(x, w + 1), ((1, 8), (5, 8)), 0),
+        (lambda x, v: x @ v, ((5, 8), (8, 1)), 0),
+        (lambda x, v, b: torch.addmm(b, x, v), ((5, 8), (8, 1), (1, 1)), 0),
+        (lambda x, v, b: torch.addmm(b, x, v), ((5, 8), (8, 1), (5, 1)), 0),
+        (lambda x, w: x[:, 2:] @ w[:, 2:].t(), ((1, 8), (5, 8)), 0),
+        (lambda x, w: F.linear(x, w), ((2, 8), (5, 8)), 1),
+        (lambda x, w: x @ w, ((1, 8), (8, 5)), 1),  # the sum doesn't run along memory
+        (lambda x, w, b: torch.addmm(b, x, w.t(), beta=2), ((1, 8), (5, 8), (5,)), 1),
+    ],
+)
+def test_products(monkeypatch, function, shapes, calls, dtype):
+    monkeypatch.setattr(products, "DEVICES", ("cpu",))
+    torch.manual_seed(0)
+    args = [torch.randn(shape).to(dtype) for shape in shapes]
+    host = program_of(function, *args)
+    found = [step for step in host.program.steps if isinstance(step, ExternCall)]
+    assert len(found) == calls
+    (result,) = host(*args)
+    torch.testing.assert_close(result, function(*args), rtol=2e-2, atol=2e-2)
+
+
+def test_the_cpu_has_products_of_its_own():
+    args = (torch.randn(1, 8), torch.randn(5, 8))
+    host = program_of(F.linear, *args)
+    assert any(isinstance(step, ExternCall) for step in host.program.steps)
+
+
+def test_what_repeats_a_value_is_not_stored():
+    def function(places, *tables):
+        rows = (-places.clamp(-3, 3) + 3).clamp(0, 7).expand(len(tables), 16, 16)
+        return sum(table.gather(2, rows) for table in tables)
+
+    torch.manual_seed(0)
+    tables = [torch.randn(6, 16, 8) for _ in range(6)]
+    args = (torch.randint(-9, 9, (16, 16)), *tables)
+    host = program_of(function, *args)
+    stored = [b for name, b in host.program.buffers.items() if not name.startswith("in_")]
+    assert max(buffer.numel for buffer in stored if buffer.dtype is torch.int64) == 256
+    torch.testing.assert_close(host(*args)[0], function(*args))
