@@ -18,7 +18,11 @@ def of_eval(x):
     return eval("x + 1", {"x": x})
 
 
+SEEN = []
+
+
 def of_import(x):
+    SEEN.append(1)
     import this_is_not_loaded  # pyright: ignore
 
     return this_is_not_loaded.f(x)

@@ -1,20 +1,13 @@
-"""Globals, attributes, imports."""
+"""Globals, attributes, names of class bodies."""
 
 from __future__ import annotations
 
-import builtins
-import importlib.util
-import sys
 from typing import Any
 
 from bytecode_dynamo.bytecode import NULL_BELOW_CALLABLE, Instruction, Op, SuperAttr
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards.records import GuardKind
 from bytecode_dynamo.guards.source import (
-    AttrSource,
-    BuiltinSource,
-    ConstSource,
-    ItemSource,
     NamespaceSource,
 )
 from bytecode_dynamo.state.context import Context
@@ -126,49 +119,6 @@ def store_attr(ctx: Context, frame: Frame, instruction: Instruction) -> None:
 evaluates(Op.DELETE_ATTR)(
     lambda ctx, frame, instruction: frame.stack.pop().del_attr(ctx, instruction.arg)
 )
-
-
-# -- imports ---------------------------------------------------------------------------------------
-
-
-_IMPORT = builtins.__import__
-
-
-@evaluates(Op.IMPORT_NAME)
-def import_name(ctx: Context, frame: Frame, instruction: Instruction) -> None:
-    level, names = (value.as_constant(ctx) for value in frame.pop_many(2))
-    ctx.guards.require(BuiltinSource("__import__"), GuardKind.IDENTITY, builtins.__import__)
-    if builtins.__import__ is not _IMPORT:
-        raise GraphBreak(
-            "BD002",
-            "import while the program has replaced __import__",
-            "import before the program replaces __import__",
-        )
-    package = frame.names.mapping.get("__package__") or frame.names.mapping.get("__name__", "")
-    full = (
-        importlib.util.resolve_name("." * level + instruction.arg, package)
-        if level
-        else instruction.arg
-    )
-    if full not in sys.modules:
-        raise GraphBreak(
-            "BD002",
-            f"import of {full}, which is not loaded yet",
-            "import it at the top of the module",
-        )
-    if not names and not level:
-        full = full.partition(".")[0]
-    frame.push(
-        wrap_value(
-            ctx, sys.modules[full], ItemSource(AttrSource(ConstSource(sys), "modules"), full)
-        )
-    )
-
-
-@evaluates(Op.IMPORT_FROM)
-def import_from(ctx: Context, frame: Frame, instruction: Instruction) -> None:
-    module = frame.stack[-1]
-    frame.push(get_attribute(ctx, module, instruction.arg))
 
 
 # -- class bodies ----------------------------------------------------------------------------------
