@@ -60,24 +60,16 @@ def plan_memory(
             if name in given or name in owned:
                 continue
             assert isinstance(step, Launch)
-            target, last = targets.get(name, ("", position + 1))
-            is_free = last < position or (
-                last == position and _is_in_place(kernels[step.kernel], step, target, name)
-            )
-            if name in updates:
-                placed.append(Allocate(name, updates[name], True))
-                owned.add(name)
-                continue
-            if is_free and may("fusion", "write in place", name):
+            owned.add(name)
+            target = updates.get(name) or _place_to_write(targets, kernels, step, position, name)
+            if target is not None:
                 placed.append(Allocate(name, target, True))
-                owned.add(name)
                 continue
             source, in_place = None, False
             if reuse and may("fusion", "reuse memory", name):
                 free = [d for d in dead if d not in taken]
                 source, in_place = _choose_memory(graph, step, kernels, name, free, pool)
             placed.append(Allocate(name, source, in_place))
-            owned.add(name)
             if in_place and source is not None:
                 taken.add(source)
         if (
@@ -140,6 +132,21 @@ def _places_to_write(
         for name, target in graph.written.items()
         if first.get(name, -1) >= start
     }
+
+
+def _place_to_write(
+    targets: Mapping[str, tuple[str, int]],
+    kernels: Sequence[Kernel | Template],
+    step: Launch,
+    position: int,
+    name: str,
+) -> str | None:
+    """The input in which a result is stored directly: one that has been read by then."""
+    target, last = targets.get(name, ("", position + 1))
+    is_free = last < position or (
+        last == position and _is_in_place(kernels[step.kernel], step, target, name)
+    )
+    return target if is_free and may("fusion", "write in place", name) else None
 
 
 def _consumed(node: ExternNode) -> set[str]:
