@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import statistics
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -22,6 +20,8 @@ from typing import Any
 import torch
 import torchstrata
 from torch import nn
+
+from benchmarks.measure import alternate, awaited_clock
 
 PROMPT, LENGTH, TOKENS, ROUNDS = 128, 1024, 64, 7
 COPIED = 1 << 30
@@ -84,21 +84,11 @@ def generate(decode: Decode, cache: Any, tokens: int) -> None:
             token = decode(token, cache).argmax(-1, keepdim=True)
 
 
-def milliseconds(call: Callable[[], None]) -> float:
-    torch.cuda.synchronize()
-    start = time.perf_counter()
-    call()
-    torch.cuda.synchronize()
-    return (time.perf_counter() - start) * 1e3
-
-
-def in_turns(calls: dict[str, Callable[[], None]]) -> dict[str, float]:
-    """Median milliseconds of each call."""
-    samples: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(ROUNDS):
-        for name, call in calls.items():
-            samples[name].append(milliseconds(call))
-    return {name: statistics.median(times) for name, times in samples.items()}
+def first_seconds(decode: Decode, cache: Any) -> float:
+    """Seconds until the first tokens are there."""
+    start = awaited_clock()
+    generate(decode, cache, 4)
+    return awaited_clock() - start
 
 
 def error_of(decode: Decode, cache: Any, exact: torch.Tensor) -> float:
@@ -148,9 +138,7 @@ def main() -> None:
         )
     caches = {name: prompted(model) for name in decoders}
     runs = {name: partial(generate, call, caches[name], TOKENS) for name, call in decoders.items()}
-    cold = {
-        name: milliseconds(partial(generate, decoders[name], caches[name], 4)) for name in decoders
-    }
+    cold = {name: first_seconds(call, caches[name]) for name, call in decoders.items()}
     errors = {name: error_of(decoders[name], caches[name], exact) for name in decoders}
     source, target = (torch.empty(COPIED, dtype=torch.uint8, device="cuda") for _ in range(2))
 
@@ -158,11 +146,12 @@ def main() -> None:
         for _ in range(TOKENS):
             target.copy_(source)
 
-    times = {name: time / TOKENS for name, time in in_turns({**runs, "copy": copies}).items()}
+    seconds = alternate({**runs, "copy": copies}, rounds=ROUNDS, clock=awaited_clock)
+    times = {name: second * 1e3 / TOKENS for name, second in seconds.items()}
     for name in decoders:
         print(
             f"{name:16} {times[name]:7.3f} ms per token, {times[name] / times['ours']:5.2f} of ours; "
-            f"error {errors[name] / errors['eager']:.2f}; first call {cold[name] / 1e3:.1f} s"
+            f"error {errors[name] / errors['eager']:.2f}; first call {cold[name]:.1f} s"
         )
     bandwidth, copied = weights / times["ours"] / 1e6, 2 * COPIED / times["copy"] / 1e6
     print(

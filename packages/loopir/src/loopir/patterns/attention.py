@@ -235,7 +235,7 @@ def _replace(
         output,
         aten.scaled_dot_product_attention.default,
         (*tensors, mask),
-        TensorMeta(shape, _attended_strides(shape), meta.dtype, meta.device),
+        TensorMeta(shape, attended_strides(shape), meta.dtype, meta.device),
         {"scale": found.scale},
     )
     if mask is not None:
@@ -245,7 +245,7 @@ def _replace(
     output.replace_all_uses_with(final)
 
 
-def _attended_strides(shape: tuple) -> tuple:
+def attended_strides(shape: tuple) -> tuple:
     """Strides of the kernels' result: they write ``[batch, rows, heads, depth]`` and return it
     transposed.
     """
