@@ -4,7 +4,7 @@ bfloat16 with random weights and a static cache.
 usage: python -m benchmarks.decode [--alone] [--layers N] [--profile]
 
 Prints the milliseconds per token of eager mode, ours, and torch.compile in its default mode and in
-mode reduce-overhead (with --alone: of ours), measured in turns, and what share of the device's copy
+mode reduce-overhead (not with --alone), measured in turns, and what share of the device's copy
 bandwidth ours reads weights with. ``error``: how far the logits of a token are from those in
 float32, over eager's distance. ``--profile`` prints the kernels that take the most time.
 """
