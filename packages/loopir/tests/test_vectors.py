@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+import primops
 import pytest
 import torch
 import torch.nn.functional as F
 from loopir import Options, compile_graph
-from loopir.ir.program import ExternCall
-from loopir.lowering import products
+from loopir.ir.program import ExternCall, Launch
+from loopir.lowering import lower, products
+from loopir.schedule import schedule
 from loopir.testing import EvaluatorCodeGenerator
 from primops.testing import trace
 
@@ -69,3 +73,19 @@ def test_what_repeats_a_value_is_not_stored():
     found = [host.program.buffers[name] for name in launched if name != "in_in0"]
     assert [tuple(b.shape) for b in found if b.dtype is torch.int64] == [(16, 16)]
     torch.testing.assert_close(host(*args)[0], function(*args))
+
+
+@pytest.mark.parametrize(
+    ("device", "rows", "launches"), [("cuda", 512, 1), ("cuda", 1 << 14, 2), ("cpu", 512, 2)]
+)
+def test_short_products_of_one_vector_are_one_launch(monkeypatch, device, rows, launches):
+    monkeypatch.setattr(products, "DEVICES", ("cpu", "cuda"))
+    args = (torch.empty(1, 256), torch.empty(rows, 256), torch.empty(rows, 256))
+    gm = primops.decompose(trace(lambda x, v, w: (F.linear(x, v), F.linear(x, w)), *args))
+    for node in gm.graph.nodes:
+        if isinstance(node.meta.get("val"), primops.TensorMeta):
+            place = torch.device(device, 0) if device == "cuda" else torch.device(device)
+            node.meta["val"] = dataclasses.replace(node.meta["val"], device=place)
+    options = Options(inference=True)
+    steps = schedule(lower(gm, options), options).steps
+    assert sum(isinstance(step, Launch) for step in steps) == launches
