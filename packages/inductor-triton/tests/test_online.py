@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from inductor_triton import Config, generate_source
+from inductor_triton import Config, compile_ptx, generate_source
 from inductor_triton.kernels import tiling
 from loopir import parse_kernel
 
@@ -214,3 +214,20 @@ def test_wide_rows_of_16_bits_are_kept():
     assert chosen(50304).grid and chosen(32768 + 8).grid
     assert not chosen(50257).grid, "rows that begin anywhere can't be fetched ahead"
     assert not chosen(65536).grid and not chosen(50304, 64).grid
+
+
+def test_pairs_of_a_single_row_stay_in_registers():
+    pytest.importorskip("triton")
+    normalised = """        for r in reduce(10):
+            c = load(x, [10*i + r], 'float32')
+            t = sub(c, m)
+            u = div(t, s)
+            store(out, [10*i + r], u)
+"""
+    kernel = parse_kernel(
+        text(10)
+        .replace("        store(out, [i], s)\n", normalised)
+        .replace("Out('float32', 5))", "Out('float32', 50))")
+    )
+    config = Config(x=1, r=16, persistent=False, num_warps=1)
+    assert "st.shared" not in compile_ptx(generate_source(kernel, config))

@@ -303,3 +303,28 @@ def test_no_result_in_memory_that_a_part_still_reads(monkeypatch):
     monkeypatch.setattr(memory, "_is_used_later", lambda *_: False)
     with pytest.raises(VerificationError, match=r"C4.8.* loads .* after .* stored"):
         check_launches(*_planned(fn, *args))
+
+
+UNREAD = """
+@kernel(device='cpu')
+def unread(x: In('int32', 34), y: In('float32', 223448), out: Out('int32', 2210)):
+    for x0 in range(65):
+        for x1 in range(34):
+            for r0 in reduce(53):
+                for r1 in reduce(62):
+                    a = load(y, [3286*x0 + 62*r0 + r1], 'float32')
+                    s = reduce('min', a, 'float32')
+            b = load(x, [x1], 'int32')
+            store(out, [34*x0 + x1], b)
+"""
+
+
+def test_a_part_that_reads_fewer_buffers(tmp_path):
+    generator = TritonCodeGenerator("cpu", interpret=True)
+    source = generator.generate(parse_kernel(UNREAD))
+    (part,) = sequence_of(source).parts
+    assert [buffer.name for buffer in part.kernel.buffers] == ["x", "out"]
+    (launch,) = generator.build([source], ArtifactStore(tmp_path))
+    x, out = torch.arange(34, dtype=torch.int32), torch.zeros(2210, dtype=torch.int32)
+    launch(x, torch.zeros(223448), out)
+    assert torch.equal(out.view(65, 34), x.expand(65, 34))

@@ -209,12 +209,14 @@ def in_sequence(source: KernelSource, calls: Sequence[Callable[..., None]]) -> C
     each call.
     """
     sequence = sequence_of(source)
-    if len(calls) == 1 and not sequence.scratch:
+    if sequence.parts[0] is source:
         return calls[0]
     names = [buffer.name for buffer in (*source.kernel.buffers, *sequence.scratch)]
     takes = [
         [names.index(buffer.name) for buffer in part.kernel.buffers] for part in sequence.parts
     ]
+
+    given = len(source.kernel.buffers)
 
     def launch(*arguments: object) -> None:
         device = arguments[0].device  # type: ignore[attr-defined]
@@ -222,9 +224,9 @@ def in_sequence(source: KernelSource, calls: Sequence[Callable[..., None]]) -> C
             torch.empty(int(item.numel), dtype=item.dtype, device=device)
             for item in sequence.scratch
         ]
-        tensors = (*arguments, *scratch)
+        tensors, sizes = (*arguments[:given], *scratch), arguments[given:]
         for call, positions in zip(calls, takes):
-            call(*[tensors[position] for position in positions])
+            call(*[tensors[position] for position in positions], *sizes)
 
     return launch
 

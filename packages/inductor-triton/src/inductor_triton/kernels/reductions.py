@@ -183,9 +183,7 @@ def online_reduction(emitter: Emitter, pair: OnlinePair) -> dict[str, Term]:
         emitter.blocks_held and loads == 1 and emitter.plan.bytes_per_thread <= WIDEST_UNROLLED
     )
     emitter.lines += _loops(emitter, blocks, 2 * TOGETHER if is_light else TOGETHER)
-    emitter.line(
-        f"{largest}, {total} = tl.reduce(({largest}, {total}), 1, combine_online, keep_dims=True)"
-    )
+    emitter.line(f"{largest}, {total} = {_pair(emitter, largest, total, 'online')}")
     results = {}
     for step, text in (
         (pair.maximum, f"online_max({largest}, {total})"),
@@ -218,6 +216,16 @@ def _masked(emitter: Emitter, step: Instruction) -> tuple[str, str]:
     if term.dims | (frozenset("r") if mask else frozenset()) != emitter.body_dims:
         text = f"tl.broadcast_to({text}, {emitter.shape(emitter.body_dims)})"
     return kind, text
+
+
+def _pair(emitter: Emitter, first: str, second: str, kind: str) -> str:
+    """A pair of values for each row. A single row gives scalars: Triton exchanges a pair of blocks
+    through shared memory, where all threads write the same to one place.
+    """
+    if emitter.tiling.config.x == 1:
+        row = "[RBLOCK], can_reorder=True)"
+        return f"tl.reduce((tl.reshape({first}, {row}, tl.reshape({second}, {row}), 0, combine_{kind})"
+    return f"tl.reduce(({first}, {second}), 1, combine_{kind}, keep_dims=True)"
 
 
 def _accumulator_dtype(emitter: Emitter, step: Instruction) -> torch.dtype:
@@ -256,9 +264,7 @@ def _combine(emitter: Emitter, step: Instruction, kind: str, value: str, where: 
     outer = emitter.body_dims - {"r"}
     if where and kind.startswith("arg"):
         best, place = emitter.fresh(f"{step.result}_value"), emitter.fresh(f"{step.result}_place")
-        emitter.line(
-            f"{best}, {place} = tl.reduce(({value}, {where}), 1, combine_{kind}, keep_dims=True)"
-        )
+        emitter.line(f"{best}, {place} = {_pair(emitter, value, where, kind)}")
         return emitter.define(str(step.result), f"{place}.to(tl.int64)", outer, torch.int64)
     text = f"tl.reduce({value}, 1, combine_{kind}, keep_dims=True)"
     text = f"combine_{kind}({text}, {where})" if where else text
