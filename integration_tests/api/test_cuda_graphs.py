@@ -4,6 +4,9 @@ eager.
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +14,7 @@ import aotgrad
 import inductor_triton
 import pytest
 import torch
+from inductor_triton.cuda_graphs.replay import Replay
 from torch import nn
 
 pytestmark = [
@@ -208,6 +212,57 @@ def test_library_calls_that_check_their_result():
     with torch.no_grad():
         for _ in range(6):
             check(f, counts, x)
+
+
+def test_a_recording_that_fails_leaves_stream_generator_and_memory_as_they_were(monkeypatch):
+    run = Replay._run
+
+    def waits_in_a_capture(self: Replay, *args: Any) -> list[object]:
+        if torch.cuda.is_current_stream_capturing():
+            torch.cuda.synchronize()
+        return run(self, *args)
+
+    monkeypatch.setattr(Replay, "_run", waits_in_a_capture)
+    stream, x, w = torch.cuda.current_stream(), make(64, 32), make(32, 16)
+    f = compiled(body, x, w)
+    with torch.no_grad():
+        for _ in range(6):
+            check(f, body, x, w)
+    assert inductor_triton.counters["refused"] == 1
+    assert torch.cuda.current_stream() == stream
+    torch.manual_seed(0)
+    first = make(1000)
+    torch.manual_seed(0)
+    assert torch.equal(make(1000), first)
+    torch.cuda.empty_cache()
+    reserved, large = torch.cuda.memory_reserved(), make(1 << 24)
+    del large
+    torch.cuda.empty_cache()
+    assert torch.cuda.memory_reserved() == reserved
+
+
+@pytest.mark.parametrize(
+    "setting", ["PYTORCH_NO_CUDA_MEMORY_CACHING=1", "PYTORCH_ALLOC_CONF=backend:cudaMallocAsync"]
+)
+def test_allocators_without_pools(setting: str):
+    program = """
+import torch, inductor_triton, torchstrata
+f = torchstrata.compile(lambda x: (x @ x).relu().sum(1) + torch.rand_like(x[0]).mean())
+x = torch.ones(8, 8, device="cuda")
+for _ in range(6):
+    assert 64 <= f(x)[0] < 65
+assert inductor_triton.counters["recorded"] == 0
+"""
+    name, _, value = setting.partition("=")
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, name: value},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_an_index_out_of_range_raises_in_a_later_call():

@@ -173,6 +173,8 @@ def _capturable(monkeypatch):
         "memory_snapshot": lambda: [{**segment, "segment_pool_id": handle} for handle in handles],
         "graph_pool_handle": lambda: handles.append((0, len(handles))) or handles[-1],
         "Stream": lambda index: None,
+        "current_stream": lambda index: None,
+        "set_stream": lambda stream: None,
         "get_device_properties": lambda index: SimpleNamespace(total_memory=1 << 40),
     }
     for name, value in fake.items():

@@ -53,6 +53,11 @@ class Function:
 def launchers(tmp_path, monkeypatch):
     """``launchers(sources)``: one launcher per part of each, with nothing compiled."""
     monkeypatch.setattr(launch_module, "load_or_compile", lambda *args: Binary("kernel", b"", 0, 4))
+    monkeypatch.setattr(
+        launch_module,
+        "compile_all",
+        lambda requests, *args: [Binary("kernel", b"", 0, 4) for _ in requests],
+    )
     monkeypatch.setattr(launch_module, "capability_of", lambda device: 90)
 
     def make(sources: list[KernelSource]) -> list[list[Launcher]]:
@@ -103,6 +108,25 @@ def test_variants_of_a_run(launchers):
     assert first.function is not second.function
     variants = [variant.divisible for _, variant in made[0][0]._functions]
     assert variants == [(False, True, True), (True, True, True)]
+
+
+def test_what_a_size_needs_is_compiled_for_all_plans_at_once(launchers, monkeypatch):
+    batches: list[int] = []
+
+    def compile_all(requests, capability, store):
+        batches.append(len(requests))
+        return [Binary("kernel", b"", 0, 4) for _ in requests]
+
+    monkeypatch.setattr(launch_module, "compile_all", compile_all)
+    source = generated(SCALE)
+    plans = [expand(scale_twice(), [source], launchers([source])) for _ in range(3)]
+    resolvers = [Resolver(plan, 0, lambda operations, memory: operations) for plan in plans]
+    for resolver in resolvers:
+        resolver.siblings = resolvers
+    for size in (16, 32, 5):
+        for resolver in resolvers:
+            resolver(b"\1\1", (size,))
+    assert batches == [3, 3]
 
 
 def test_sequences_share_scratch_memory(launchers):

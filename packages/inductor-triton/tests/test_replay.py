@@ -60,6 +60,46 @@ def test_recorded_at_the_third_call(replayed, extension, tmp_path, monkeypatch):
     assert (counters["ran"], counters["recorded"], counters["replayed"]) == (2, 1, 3)
 
 
+def sized(capturable) -> Replay:
+    """Doubles a tensor whose size is the first argument."""
+    call, inner = replay_of(capturable, double), capturable(double)
+    call._function = lambda size, x: inner(x)
+    call._entries.insert(0, ("size", "s0"))
+    call._sort_inputs()
+    return call
+
+
+def test_sizes_have_recordings_of_their_own(capturable, monkeypatch):
+    monkeypatch.setattr(replay_module, "MOST_PATTERNS", 6)
+    call, inputs = sized(capturable), [torch.ones(size) for size in range(1, 11)]
+    for number in range(60):
+        x = inputs[number % 10].fill_(number)
+        assert torch.equal(call(len(x), x)[0], x * 2)
+    assert counters["recorded"] == 6
+    assert len(call._patterns) == 10
+
+
+def test_sizes_that_were_not_seen_for_long_make_room(capturable, monkeypatch):
+    monkeypatch.setattr(replay_module, "MOST_PATTERNS", 6)
+    monkeypatch.setattr(replay_module, "IDLE_CALLS", 20)
+    call, inputs = sized(capturable), [torch.ones(size) for size in range(1, 11)]
+    for number in range(100):
+        x = inputs[number % 5 + 5 * (number >= 40)].fill_(number)
+        assert torch.equal(call(len(x), x)[0], x * 2)
+    assert counters["recorded"] == 10
+    recorded = [key for key, pattern in call._patterns.items() if pattern.recordings]
+    assert len(recorded) == 6
+
+
+def test_large_programs_are_recorded_for_few_sizes(capturable, monkeypatch):
+    monkeypatch.setattr(replay_module, "PROGRAM_SHARE", -1)
+    call, inputs = sized(capturable), [torch.ones(size) for size in range(1, 11)]
+    for number in range(60):
+        x = inputs[number % 10]
+        call(len(x), x)
+    assert counters["recorded"] == replay_module.FEW_PATTERNS
+
+
 def test_an_input_that_moves_is_copied(replayed):
     call, kept = replayed(lambda x, w: [x * w], 2), []
     w = torch.full((4,), 3.0)

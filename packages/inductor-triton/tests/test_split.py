@@ -8,6 +8,7 @@ import torch
 from inductor_triton import Split, split_reduction
 from inductor_triton.generator import TritonCodeGenerator
 from inductor_triton.kernels.codegen import generate_sequence
+from inductor_triton.kernels.passes import split_reductions
 from inductor_triton.kernels.passes.moments import squares_of
 from inductor_triton.spec import sequence_of
 from loopir import (
@@ -178,6 +179,94 @@ def test_parts_give_what_the_kernel_gives(text: str, parts: int):
         evaluate_kernel(part, [named[b.name] for b in part.buffers], ())
     for got, wanted in zip(actual, expected):
         torch.testing.assert_close(got, wanted)
+
+
+ANY_ROWS = """
+@kernel(device='cuda', vector='x0')
+def rows(x: In('float32', 64*s0), w: In('float32', s0), out: Out('float32', 64), s0: Size(hint=3)):
+    for x0 in range(64):
+        for r0 in reduce(s0):
+            a = load(x, [64*r0 + x0], 'float32')
+            b = load(w, [r0], 'float32')
+            c = mul(a, b)
+            s = reduce('sum', c, 'float32')
+            t = reduce('sum', a, 'float32')
+        d = div(s, t)
+        store(out, [x0], d)
+"""
+ANY_BATCH_STORED = """
+@kernel(device='cuda', vector='x0')
+def batch(x: In('float32', 32*s0*s1), out: Out('bfloat16', 32*s0*s1), total: Out('float32', 32), s0: Size(hint=2), s1: Size(hint=5)):
+    for x0 in range(32):
+        for r0 in reduce(s0):
+            for r1 in reduce(s1):
+                a = load(x, [32*r0*s1 + r1 + s1*x0], 'float32')
+                b = cast(a, 'bfloat16')
+                store(out, [32*r0*s1 + 32*r1 + x0], b)
+                c = cast(b, 'float32')
+                s = reduce('sum', c, 'float32')
+        store(total, [x0], s)
+"""
+ANY_IMAGES = """
+@kernel(device='cuda', vector='r1')
+def images(x: In('float32', 2048*s0), mean: Out('float32', 2), var: Out('float32', 2), s0: Size(hint=2)):
+    for x0 in range(2):
+        for r0 in reduce(s0):
+            for r1 in reduce(1024):
+                a = load(x, [2048*r0 + r1 + 1024*x0], 'float32')
+                s = reduce('sum', a, 'float32')
+        store(mean, [x0], s)
+        for r0 in reduce(s0):
+            for r1 in reduce(1024):
+                b = load(x, [2048*r0 + r1 + 1024*x0], 'float32')
+                c = sub(b, s)
+                d = mul(c, c)
+                v = reduce('sum', d, 'float32')
+        store(var, [x0], v)
+"""
+ANY_GATHERED = """
+@kernel(device='cuda', vector='x0')
+def gathered(x: In('float32', 200), at: In('int64', s0), out: Out('float32', 20), s0: Size(hint=7)):
+    for x0 in range(20):
+        for r0 in reduce(s0):
+            k = load(at, [r0], 'int64')
+            i = indirect(k, 10)
+            p = index_expr(r0, 'int64')
+            q = constant(2, 'int64')
+            m = lt(q, p)
+            a = load(x, [20*i + x0], 'float32', mask=m, other=0.5)
+            s = reduce('sum', a, 'float32')
+        store(out, [x0], s)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [(ANY_ROWS, 2), (ANY_BATCH_STORED, 3), (ANY_IMAGES, 4), (ANY_GATHERED, 2)],
+)
+@pytest.mark.parametrize("size", [1, 2, 31, 200])
+def test_parts_of_reductions_of_any_size(text: str, parts: int, size: int, monkeypatch):
+    monkeypatch.setattr(split_reductions, "SMALLEST_SHARE", 0)
+    kernel, found = split(text)
+    assert len(found.parts) == parts
+    sizes = (size, 7)[: len(kernel.sizes)]
+    values = dict(zip(kernel.sizes, sizes))
+    lengths = [int(buffer.numel.subs(values)) for buffer in kernel.buffers]
+    torch.manual_seed(size)
+    expected = [
+        torch.randint(10, (length,))
+        if buffer.dtype is torch.int64
+        else torch.rand(length).to(buffer.dtype)
+        for buffer, length in zip(kernel.buffers, lengths)
+    ]
+    named = {b.name: tensor.clone() for b, tensor in zip(kernel.buffers, expected)}
+    evaluate_kernel(kernel, expected, sizes)
+    named |= {b.name: torch.empty(int(b.numel), dtype=b.dtype) for b in found.scratch}
+    for part in found.parts:
+        check_kernel(part)
+        evaluate_kernel(part, [named[b.name] for b in part.buffers], sizes)
+    for buffer, wanted in zip(kernel.buffers, expected):
+        torch.testing.assert_close(named[buffer.name], wanted)
 
 
 @pytest.mark.parametrize("rows", [8192, 8190, 8100])

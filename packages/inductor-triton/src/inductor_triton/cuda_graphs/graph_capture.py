@@ -5,6 +5,7 @@ less than the allocator did.
 from __future__ import annotations
 
 import gc
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
@@ -86,13 +87,41 @@ def _capture(pool: Pool, run: Callable[[], list[object]], grows: bool = True) ->
         graph, pool=pool.handle, stream=pool.stream, capture_error_mode="thread_local"
     )
     try:
-        with growing_memory() if grows else nullcontext(), torch.no_grad(), mode:
+        with (
+            _undone(pool), growing_memory() if grows else nullcontext(), torch.no_grad(), mode,
+        ):  # fmt: skip
             values = run()
     finally:
         _clear_workspaces()
     fills_as_kernels(graph.raw_cuda_graph(), pool.device)
     graph.instantiate()
     return graph, list(values)
+
+
+@contextmanager
+def _undone(pool: Pool) -> Iterator[None]:
+    """Undoes what a capture changes if it fails: torch then leaves the capture's stream current,
+    the allocator with its pool, and the random generator in a capture.
+    """
+    stream = torch.cuda.current_stream(pool.device)
+    try:
+        yield
+    except BaseException:
+        torch.cuda.set_stream(stream)
+        with suppress(RuntimeError):  # the capture ended in spite of the error
+            torch._C._cuda_endAllocateToPool(pool.device, pool.handle)
+            torch._C._cuda_releasePool(pool.device, pool.handle)
+        _capture_nothing(pool)
+        raise
+
+
+def _capture_nothing(pool: Pool) -> None:
+    """A capture that ends, and with it that of the random generator."""
+    nothing = torch.cuda.CUDAGraph()
+    with warnings.catch_warnings(), suppress(RuntimeError):
+        warnings.simplefilter("ignore")  # that the graph is empty
+        with torch.cuda.graph(nothing, stream=pool.stream, capture_error_mode="thread_local"):
+            pass
 
 
 @contextmanager

@@ -141,6 +141,14 @@ def has_own_settings() -> bool:
     )
 
 
+def has_pools() -> bool:
+    """Whether the allocator has pools for recordings: the user's own and CUDA's have none, nor has
+    torch's without its cache.
+    """
+    backend = getattr(torch._C, "_cuda_getAllocatorBackend", lambda: "native")()
+    return backend == "native" and not os.environ.get("PYTORCH_NO_CUDA_MEMORY_CACHING")
+
+
 @contextmanager
 def growing_memory() -> Iterator[None]:
     """Uses expandable segments, which lose far less memory between blocks, unless the user has set

@@ -110,6 +110,7 @@ class CallPattern:
         moves: for each tensor, how often its address has changed.
         fixed: positions of the inputs whose addresses recordings rely on.
         calls: the number of calls so far.
+        seen: the number of the program's call that was the last with these sizes.
         made: the number of recordings made so far.
         due: the number of the first call that may make the next recording.
         moved: the tensors whose addresses changed last.
@@ -124,6 +125,7 @@ class CallPattern:
     moves: list[int]
     fixed: tuple[int, ...]
     calls: int = 0
+    seen: int = 0
     made: int = 0
     due: int = 0
     moved: frozenset[int] = frozenset()

@@ -32,11 +32,16 @@ from inductor_triton.launching.launch_plan import reports_errors
 
 from .block_placement import with_hook
 from .graph_capture import capture, give_back
-from .pool import Pool, ResultBlock, shared_pool
+from .pool import Pool, ResultBlock, has_pools, shared_pool
 from .recording import CallPattern, Recording, places_of, size_of
 from .results import PrivateValues, Results, results_of
 
-PATTERNS = 4
+FEW_PATTERNS, MOST_PATTERNS, MOST_WAITING, IDLE_CALLS = 4, 32, 256, 256
+"""Sizes (and streams) of which a program has recordings: so many in any case, and at most; how many
+more are observed; and after how many calls a recorded one makes room for another.
+"""
+PROGRAM_SHARE = 1 / 32
+"""Share of the device's memory that a program with more than a few sizes may occupy."""
 LARGEST_COPY = 32 << 20
 """Bytes of inputs, and of results, that a replay may copy by default."""
 COPY_PER_CALL, MOST_COPIED, PATIENCE = 4 << 20, 1 << 30, 4
@@ -102,7 +107,7 @@ class Replay:
         self._index = device.index or 0
         self._patterns: dict[tuple[object, ...], CallPattern] = {}
         self._effects = effects or GraphEffects()
-        self._num_private = 0
+        self._num_private = self._calls = self._bytes = 0
         self._start: int | None = None
         self._entries = list(program.facts.inputs)
         self._outputs = list(program.facts.outputs)
@@ -141,8 +146,8 @@ class Replay:
         )
         with self._lock:
             pattern = self._patterns.get(key) or self._new_pattern(key, arguments)
-            if pattern is None:
-                return self._run_unrecorded(arguments)
+            self._calls += 1
+            pattern.seen = self._calls
             blocked = None
             for recording in pattern.recordings:
                 if not recording.fits(arguments, given):
@@ -156,17 +161,11 @@ class Replay:
                 blocked = recording
             return self._run_or_record(pattern, arguments, blocked, given)
 
-    def _new_pattern(
-        self, key: tuple[object, ...], arguments: Sequence[object]
-    ) -> CallPattern | None:
-        """A new pattern; None if there are too many, all with recordings."""
-        if len(self._patterns) >= PATTERNS:
-            idle = next(
-                (other for other, known in self._patterns.items() if not known.recordings), None
-            )
-            if idle is None:
-                return None
-            del self._patterns[idle]
+    def _new_pattern(self, key: tuple[object, ...], arguments: Sequence[object]) -> CallPattern:
+        """A new pattern, for which the one without recordings that waits longest makes room."""
+        waiting = [key for key, known in self._patterns.items() if not known.recordings]
+        if len(waiting) >= MOST_WAITING:
+            del self._patterns[min(waiting, key=lambda key: self._patterns[key].seen)]
         pool, addresses = shared_pool(self._index, key[0]), places_of(arguments, self._tensors)  # type: ignore[arg-type]
         pattern = self._patterns[key] = CallPattern(
             pool, addresses, [0] * len(self._tensors), self._tensors
@@ -236,7 +235,7 @@ class Replay:
             or waits
             or pattern.calls < pattern.due
             or size > limit
-            or not self._affordable()
+            or not self._affordable(pattern)
         ):
             return self._run_unrecorded(arguments)
         if given is not None and given.released:
@@ -280,12 +279,23 @@ class Replay:
             pattern.recordings.remove(blocked)
         return False
 
-    def _affordable(self) -> bool:
-        allowed = self._memory * torch.cuda.get_device_properties(self._index).total_memory
-        if counters["bytes"] <= allowed:
+    def _affordable(self, pattern: CallPattern) -> bool:
+        """Whether there is memory for another recording, and a place, for which the sizes that were
+        not seen for longest make room.
+        """
+        total = torch.cuda.get_device_properties(self._index).total_memory
+        if counters["bytes"] > self._memory * total:
+            counters["over_budget"] += 1
+            return False
+        recorded = [key for key, known in self._patterns.items() if known.recordings]
+        most = MOST_PATTERNS if self._bytes <= PROGRAM_SHARE * total else FEW_PATTERNS
+        if pattern.recordings or len(recorded) < most:
             return True
-        counters["over_budget"] += 1
-        return False
+        oldest = min(recorded, key=lambda key: self._patterns[key].seen)
+        if self._calls - self._patterns[oldest].seen < IDLE_CALLS:
+            return False
+        del self._patterns[oldest]
+        return True
 
     def _record(
         self,
@@ -317,8 +327,10 @@ class Replay:
             lambda hook, inputs=inputs: self._run(inputs, hook),
             again=given is None and self._hooks,
         )
-        counters["bytes"] += torch.cuda.memory_reserved(self._index) - before
-        counters["bytes"] += sum(size_of(own) for _, own in copied)
+        grown = torch.cuda.memory_reserved(self._index) - before
+        grown += sum(size_of(own) for _, own in copied)
+        self._bytes += grown
+        counters["bytes"] += grown
         for position in self._effects.unread:
             values[position] = None
         sources = {
@@ -398,7 +410,7 @@ def accelerate(
         meta: the graph's ``meta``, see :class:`GraphEffects`.
         memory: the share of the device's memory that all recordings together may occupy.
     """
-    device = recordable(host)
+    device = recordable(host) if has_pools() else None
     on_cuda = any(device.type == "cuda" for device in host.facts.devices)
     counters["unrecordable"] += device is None and on_cuda and _library_calls(host) > 0
     if device is not None:

@@ -224,7 +224,9 @@ def _pair(emitter: Emitter, first: str, second: str, kind: str) -> str:
     """
     if emitter.tiling.config.x == 1:
         row = "[RBLOCK], can_reorder=True)"
-        return f"tl.reduce((tl.reshape({first}, {row}, tl.reshape({second}, {row}), 0, combine_{kind})"
+        return (
+            f"tl.reduce((tl.reshape({first}, {row}, tl.reshape({second}, {row}), 0, combine_{kind})"
+        )
     return f"tl.reduce(({first}, {second}), 1, combine_{kind}, keep_dims=True)"
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -122,7 +122,7 @@ class Launcher:
     ) -> None:
         self.source = source
         self.spec = launch_spec(source)
-        self._store = store
+        self.store = store
         self._flag = flag
         self._synchronous = synchronous
         self._loader = loader
@@ -149,29 +149,37 @@ class Launcher:
         """The function for arguments whose divisibility by 16 is ``divisible``, compiled if need
         be, and the number of programs.
         """
-        programs = (
-            self._static_programs if self._static_programs is not None else self._programs(sizes)
-        )
-        wide = self._wide or (self.spec.index == "dynamic" and not fits_int32(self.spec, sizes))
-        variant = Variant(
-            wide, (*divisible, *(value % ALIGNMENT == 0 for value in sizes), *self._known)
-        )
+        programs, variant = self.programs(sizes), self.variant(divisible, sizes)
         if (device, variant) not in self._functions and (programs or not self._functions):
             self.add(
                 device,
                 variant,
-                load_or_compile(self.source, variant, capability_of(device), self._store),
+                load_or_compile(self.source, variant, capability_of(device), self.store),
             )
         function = self._functions.get((device, variant)) or next(iter(self._functions.values()))
         return function, programs
+
+    def programs(self, sizes: Sequence[int]) -> int:
+        """The number of programs of a launch."""
+        return self._static_programs if self._static_programs is not None else self._programs(sizes)
+
+    def variant(self, divisible: Sequence[bool], sizes: Sequence[int]) -> Variant:
+        """The variant for arguments whose divisibility by 16 is ``divisible``."""
+        wide = self._wide or (self.spec.index == "dynamic" and not fits_int32(self.spec, sizes))
+        return Variant(
+            wide, (*divisible, *(value % ALIGNMENT == 0 for value in sizes), *self._known)
+        )
+
+    def lacks(self, divisible: Sequence[bool], sizes: Sequence[int], device: int) -> bool:
+        """Whether a launch has to compile a variant first."""
+        variant = self.variant(divisible, sizes)
+        return (device, variant) not in self._functions and self.programs(sizes) > 0
 
     def prepare(self, arguments: Sequence[object], device: int) -> Launch | None:
         """The launch of a call with ``arguments`` on ``device``; None if there are no points."""
         addresses = [tensor.data_ptr() for tensor in arguments[: self._tensors]]  # type: ignore[attr-defined]
         sizes: Sequence[int] = arguments[self._tensors :]  # type: ignore[assignment]
-        if (
-            self._static_programs if self._static_programs is not None else self._programs(sizes)
-        ) == 0:
+        if self.programs(sizes) == 0:
             return None
         function, programs = self.choose(
             [address % ALIGNMENT == 0 for address in addresses], sizes, device
@@ -232,3 +240,12 @@ def build_launchers(
         launcher.add(device, variant, binary)
         launchers.append(launcher)
     return launchers
+
+
+def compile_variants(wanted: Iterable[tuple[Launcher, Variant]], device: int) -> None:
+    """Compiles variants of launchers, which share a store, in parallel."""
+    missing = list(dict.fromkeys(wanted))
+    requests = [(launcher.source, variant) for launcher, variant in missing]
+    binaries = compile_all(requests, capability_of(device), missing[0][0].store)
+    for (launcher, variant), binary in zip(missing, binaries, strict=True):
+        launcher.add(device, variant, binary)

@@ -22,7 +22,7 @@ from inductor_triton.spec import by_source, parts_of, sequence_of
 from .driver import DeviceFunction, functions_table, primary_context
 from .extension import load_extension
 from .grid import size_function
-from .launch import ALIGNMENT, ErrorFlag, Launcher, error_flag
+from .launch import ALIGNMENT, ErrorFlag, Launcher, compile_variants, error_flag
 
 SCRATCH_ALIGNMENT = 256
 KEPT_TABLES = 64
@@ -63,6 +63,9 @@ class Plan:
     memory: sympy.Expr
 
 
+_Launch = tuple[Launcher, list[tuple[int, int]], list[bool], tuple[int, ...]]
+
+
 class Resolver:
     """Finds the launches of a run; called with one byte per tensor (whether it is aligned) and the
     sizes.
@@ -75,6 +78,7 @@ class Resolver:
         self.plan = plan
         self._device = device
         self._make = make
+        self.siblings: Sequence[Resolver] = ()
         self._tables: dict[tuple[bytes, tuple[int, ...]], object] = {}
         exprs = [e for call in calls for e in (*(p.offset for p in call.places), *call.sizes)]
         self._evaluate = size_function((*exprs, plan.memory), plan.sizes)
@@ -96,20 +100,46 @@ class Resolver:
         """The launches, with 0 programs for those that have no points, and the bytes of memory for
         intermediates.
         """
+        launches, memory = self._launches(aligned, sizes)
+        self._compile_missing(launches, sizes)
+        operations = []
+        for launcher, places, divisible, own in launches:
+            function, programs = launcher.choose(divisible, own, self._device)
+            numbers = ((-1, value) for value in (*own, *launcher.trailing))
+            operations.append(Operation(function, programs, (*places, *numbers)))
+        return tuple(operations), memory
+
+    def _launches(self, aligned: bytes, sizes: tuple[int, ...]) -> tuple[list[_Launch], int]:
+        """Launcher, places, their divisibility and sizes of each launch; the bytes of memory."""
         values = self._evaluate(*sizes)
         aligned += b"\1"
-        calls = zip(self.plan.calls, self._spans)
-        return tuple(self._operation(call, values[a:b], aligned) for call, (a, b) in calls), values[
-            -1
-        ]
+        launches: list[_Launch] = []
+        for call, (start, end) in zip(self.plan.calls, self._spans):
+            middle = start + len(call.places)
+            offsets = zip(call.places, values[start:middle])
+            places = [(place.parameter, offset) for place, offset in offsets]
+            divisible = [bool(aligned[slot]) and offset % ALIGNMENT == 0 for slot, offset in places]
+            launches.append((call.launcher, places, divisible, values[middle:end]))
+        return launches, values[-1]
 
-    def _operation(self, call: Call, values: tuple[int, ...], aligned: bytes) -> Operation:
-        offsets, sizes = values[: len(call.places)], values[len(call.places) :]
-        places = [(place.parameter, offset) for place, offset in zip(call.places, offsets)]
-        divisible = [bool(aligned[slot]) and offset % ALIGNMENT == 0 for slot, offset in places]
-        function, programs = call.launcher.choose(divisible, sizes, self._device)
-        numbers = ((-1, value) for value in (*sizes, *call.launcher.trailing))
-        return Operation(function, programs, (*places, *numbers))
+    def _compile_missing(self, launches: list[_Launch], sizes: tuple[int, ...]) -> None:
+        """Compiles the variants that these launches lack, and in parallel to them those that the
+        program's other plans will lack at the same sizes.
+        """
+        if not any(launch[0].lacks(*launch[2:], self._device) for launch in launches):
+            return
+        known = dict(zip(self.plan.sizes, sizes))
+        together = list(launches)
+        for other in self.siblings:
+            if other is not self and known.keys() >= {*other.plan.sizes}:
+                given = tuple(known[name] for name in other.plan.sizes)
+                together += other._launches(b"\1" * other.plan.tensors, given)[0]
+        wanted = [
+            (launcher, launcher.variant(divisible, own))
+            for launcher, _, divisible, own in together
+            if launcher.lacks(divisible, own, self._device)
+        ]
+        compile_variants(wanted, self._device)
 
 
 def link_runs(
@@ -147,7 +177,13 @@ def link_plans(
 ) -> list[Callable[..., None]]:
     """One callable per plan; its attribute ``resolver`` has the plan."""
     extension = load_extension(store)
-    return [_link(plan, device_index(plan.device), extension, synchronous) for plan in plans]
+    linked: list[Any] = [
+        _link(plan, device_index(plan.device), extension, synchronous) for plan in plans
+    ]
+    resolvers = [call.resolver for call in linked]
+    for resolver in resolvers:
+        resolver.siblings = resolvers
+    return linked
 
 
 def _link(

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from primops import TensorMeta
+from primops.shapes import size_hint
 from symshapes.choices import choose, decide
 from torch import fx
 
@@ -32,6 +33,8 @@ aten = torch.ops.aten
 ALIGNED = 8
 WORTH = 1 << 28
 """Minimum number of multiplications for which padding saves more than its copies cost."""
+SHORT = 64
+"""What a symbolic size is taken to be at least."""
 LARGEST = 1 << 27
 """Maximum bytes of a padded result that is returned. A larger one is computed and sliced in runs of
 rows, since it would otherwise be in memory twice.
@@ -61,9 +64,9 @@ def _pad_product(padded: dict[object, fx.Node], node: fx.Node) -> bool:
     if left.dtype not in HALVES:
         return False
     sizes = (*left.shape, tensor_of(node).shape[1])
-    if not all(isinstance(size, int) for size in sizes) or node.kwargs:
+    if node.kwargs:
         return False
-    if not decide("padded products", node.name, prod(sizes) >= WORTH):
+    if not decide("padded products", node.name, prod(map(_usual, sizes)) >= WORTH):
         return False
     rows, inner, columns = _padding(left, right, sizes)
     if not any((rows, inner, columns)):
@@ -74,13 +77,26 @@ def _pad_product(padded: dict[object, fx.Node], node: fx.Node) -> bool:
         if one is None or one.ndim != 1:
             return False
         operands.insert(0, _padded(bias[0], (columns,), node, padded))  # type: ignore[arg-type]
-    length = sizes[0]
-    if _is_returned(node) and not rows:
-        length = _rows_of_run(length, sizes[2] + columns, left.dtype.itemsize)
-    chosen = choose("rows of padded runs", node.name, str(length), partial(_is_length, sizes[0]))
-    node.replace_all_uses_with(_in_parts(node, operands, (sizes[0], sizes[2]), int(chosen)))
+    length = _length_of_runs(node, sizes[0], sizes[2] + columns, is_whole=rows > 0)
+    node.replace_all_uses_with(_in_parts(node, operands, (sizes[0], sizes[2]), length))
     node.graph.erase_node(node)
     return True
+
+
+def _usual(size: Any) -> int:
+    """A size, or what a symbolic one usually is at least."""
+    return size if isinstance(size, int) else max(size_hint(size) or 0, SHORT)
+
+
+def _length_of_runs(node: fx.Node, rows: Any, columns: Any, is_whole: bool) -> int | None:
+    """How many rows are computed at a time; None for all."""
+    if not isinstance(rows, int) or not isinstance(columns, int):
+        return None
+    length = rows
+    if _is_returned(node) and not is_whole:
+        length = _rows_of_run(rows, columns, tensor_of(node).dtype.itemsize)
+    chosen = choose("rows of padded runs", node.name, str(length), partial(_is_length, rows))
+    return None if int(chosen) >= rows else int(chosen)
 
 
 def _is_length(rows: Any, text: str) -> bool:
@@ -111,11 +127,11 @@ def _is_returned(node: fx.Node) -> bool:
 
 
 def _in_parts(
-    node: fx.Node, operands: Sequence[Any], shape: tuple[Any, Any], length: Any
+    node: fx.Node, operands: Sequence[Any], shape: tuple[Any, Any], length: int | None
 ) -> fx.Node:
     """The product of padded operands without the padding, ``length`` rows at a time."""
     *bias, left, right = operands
-    if length >= shape[0]:
+    if length is None:
         return _product(node, operands, shape)
     parts = []
     for first in range(0, shape[0], length):
@@ -147,9 +163,9 @@ def _sliced(before: fx.Node, x: fx.Node, dim: int, first: int, last: int) -> fx.
 
 def _padding(left: TensorMeta, right: TensorMeta, sizes: Sequence[Any]) -> tuple[int, int, int]:
     """The padding of the rows, the inner size and the columns: only those along which an operand or
-    the result is contiguous.
+    the result is contiguous, and of known size.
     """
-    rows, inner, columns = (-size % ALIGNED for size in sizes)
+    rows, inner, columns = (-size % ALIGNED if isinstance(size, int) else 0 for size in sizes)
     turned = left.strides[0] == 1 and left.strides[1] != 1
     inner_matters = not turned or (right.strides[0] == 1 and right.strides[1] != 1)
     return rows if turned else 0, inner if inner_matters else 0, columns

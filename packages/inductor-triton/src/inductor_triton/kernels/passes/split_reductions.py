@@ -32,10 +32,11 @@ from loopir import (
     symbol,
 )
 
-from inductor_triton.kernels.heuristics import MULTIPROCESSORS, TILE_ROWS
-from inductor_triton.kernels.indexing import integer, map_index, merge_loops
+from inductor_triton.kernels.heuristics import MULTIPROCESSORS
+from inductor_triton.kernels.indexing import integer, merge_loops
 from inductor_triton.kernels.tiling import choose_tiling, describe
 
+from .chunks import Chunks, chunks_of, chunks_of_any_size, tiles, with_long_rows
 from .moments import Squares, of_chunk, of_chunks, squares_of
 
 PROGRAMS, MOST_PROGRAMS = 4 * MULTIPROCESSORS, 32 * MULTIPROCESSORS
@@ -46,10 +47,11 @@ GATHERED_BYTES = 32
 """Cost in bytes of reading an element at an index from memory: one multiprocessor has few such
 reads in flight (8192 logits at their targets took 9 us on an H200).
 """
-SMALLEST_CHUNK = 32
 WHOLE, TILES, CHUNKS = "whole", "tiles", "chunks"
 COMBINED = {"sum", "prod", "max", "min", "any", "all"}
 """Reductions whose partial results are combined by the same operation."""
+PADDED = {"sum"}
+"""Those to which the rest of a last chunk, which is shorter, adds zeros."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +67,15 @@ def split_reduction(kernel: Kernel) -> Split | None:
     flat = merge_loops(kernel)
     if not _splittable(flat):
         return None
+    if flat.sizes:
+        flat = with_long_rows(flat)
     text = choose("splits of reductions", partial(kernel_label, flat), _preferred(flat), _is_split)
     kind, _, count = text.partition(" ")
     if kind == WHOLE:
         return None
-    parts = _tiles if kind == TILES else _chunked
-    loops = parts(flat.reduction, int(count))
-    return None if loops is None else _Splitter(flat, *loops).run()
+    cut = chunks_of_any_size if flat.sizes else tiles if kind == TILES else chunks_of
+    chunks = cut(flat, int(count))
+    return None if chunks is None else _Splitter(flat, chunks).run()
 
 
 def _is_split(text: str) -> bool:
@@ -90,17 +94,16 @@ def _preferred(flat: Kernel) -> str:
         return WHOLE
     wanted = PROGRAMS if work.inner_contiguous else PROGRAMS * 4 // max(2, tiling.config.num_warps)
     most = MOST_PROGRAMS // programs
-    in_tiles = not work.inner_contiguous and _tiles(flat.reduction, most) is not None
+    in_tiles = not (flat.sizes or work.inner_contiguous) and tiles(flat, most) is not None
     return f"{TILES} {most}" if in_tiles else f"{CHUNKS} {-(-wanted // programs)}"
 
 
 def _splittable(kernel: Kernel) -> bool:
-    static = not kernel.sizes and all(
-        integer(item.extent) is not None for item in (*kernel.ranges, *kernel.reduction)
-    )
-    combined = all(step.args[0] in COMBINED for step in kernel.steps if step.op == "reduce")
+    is_fixed = all(integer(item.extent) is not None for item in kernel.ranges)
+    kinds = {str(step.args[0]) for step in kernel.steps if step.op == "reduce"}
+    is_combined = kinds <= (PADDED if kernel.sizes else COMBINED)
     reduces = bool(kernel.reduction) and "scan" not in kernel.ops
-    return reduces and static and combined and _reads_what_is_done(kernel)
+    return reduces and is_fixed and is_combined and _reads_what_is_done(kernel)
 
 
 def _reads_what_is_done(kernel: Kernel) -> bool:
@@ -117,63 +120,6 @@ def _reads_what_is_done(kernel: Kernel) -> bool:
     )
 
 
-Chunks = tuple[tuple[Range, ...], tuple[Range, ...], dict[sympy.Symbol, sympy.Expr]]
-
-
-def _chunked(reduction: tuple[Range, ...], wanted: int) -> Chunks | None:
-    """The reduction as loops over chunks and loops within a chunk, and its symbols in terms of
-    both.
-    """
-    outer: list[Range] = []
-    replaced: dict[sympy.Symbol, sympy.Expr] = {}
-    for position, item in enumerate(reduction):
-        extent, missing = int(item.extent), -(-wanted // prod(int(o.extent) for o in outer))
-        inner = reduction[position + 1 :]
-        if missing <= 1:
-            return tuple(outer), reduction[position:], replaced
-        if extent <= missing and prod(int(o.extent) for o in inner) >= SMALLEST_CHUNK:
-            outer.append(item)
-            continue
-        room = extent * prod(int(o.extent) for o in inner) // SMALLEST_CHUNK
-        counts = [n for n in range(1, min(2 * missing, room, extent) + 1) if extent % n == 0]
-        even = [
-            n
-            for n in counts
-            if extent // n * prod(int(o.extent) for o in inner) % SMALLEST_CHUNK == 0
-        ]
-        # prefer chunk lengths that blocks divide evenly: those need no masks
-        count = max(even if 4 * max(even, default=0) > missing else counts, default=1)
-        if count == 1:
-            return (tuple(outer), reduction[position:], replaced) if outer else None
-        chunk, rest = _cut(item, count, replaced)
-        return (*outer, chunk), (rest, *inner), replaced
-    return None
-
-
-def _tiles(reduction: tuple[Range, ...], most: int) -> Chunks | None:
-    """At most ``most`` chunks, each of which a block of columns holds completely: then one read
-    serves their mean and the squares about it.
-    """
-    first, *others = reduction
-    extent = int(first.extent)
-    lengths = [n for n in range(SMALLEST_CHUNK, TILE_ROWS + 1) if extent % n == 0]
-    even = [n for n in lengths if n % SMALLEST_CHUNK == 0]
-    count = extent // max(even or lengths, default=1)
-    if others or not lengths or not 1 < count <= most:
-        return None
-    replaced: dict[sympy.Symbol, sympy.Expr] = {}
-    chunk, rest = _cut(first, count, replaced)
-    return (chunk,), (rest,), replaced
-
-
-def _cut(item: Range, count: int, replaced: dict[sympy.Symbol, sympy.Expr]) -> tuple[Range, Range]:
-    """``item`` as a loop over ``count`` chunks and a loop within a chunk."""
-    chunk = Range(symbol(f"{item.symbol.name}_chunk"), sympy.Integer(count))
-    length = int(item.extent) // count
-    replaced[item.symbol] = chunk.symbol * length + item.symbol
-    return chunk, replace(item, extent=sympy.Integer(length))
-
-
 @dataclass(slots=True)
 class _Splitter:
     """Splits a kernel body by body. ``known`` has the instructions that can be computed again,
@@ -181,9 +127,7 @@ class _Splitter:
     """
 
     kernel: Kernel
-    chunks: tuple[Range, ...]
-    rest: tuple[Range, ...]
-    replaced: dict[sympy.Symbol, sympy.Expr]
+    chunks: Chunks
     parts: list[Kernel] = field(default_factory=list)
     scratch: list[KernelBuffer] = field(default_factory=list)
     known: dict[str, Instruction] = field(default_factory=dict)
@@ -192,7 +136,7 @@ class _Splitter:
     def run(self) -> Split:
         bodies = list(self.kernel.bodies)
         while bodies:
-            squares = squares_of(bodies, 0)
+            squares = () if self.kernel.sizes else squares_of(bodies, 0)
             body = bodies.pop(0)
             if body.inner and any(step.op == "reduce" for step in body.instructions):
                 afters = [self._after(bodies)]
@@ -201,15 +145,28 @@ class _Splitter:
                     afters.append(self._after(bodies))
                 self._reduce(body, squares, afters, last=not bodies)
             elif body.inner:
-                loops = (*self.kernel.ranges, *self.kernel.reduction)
-                if self.kernel.ranges and self._along_ranges():
-                    loops = (*self.kernel.reduction, *self.kernel.ranges)
-                self._add(loops, (), [Body(False, self._with_closure(body.instructions))])
+                self._everywhere(body.instructions)
             else:
                 self._remember(body.instructions)
                 if accessed(body.instructions, "store"):
                     self._outside(body.instructions, bodies)
         return Split(tuple(self.parts), tuple(self.scratch))
+
+    def _everywhere(self, instructions: tuple[Instruction, ...]) -> None:
+        """Adds a kernel without a reduction for each point of all loops."""
+        loops = (*self.kernel.ranges, *self.kernel.reduction)
+        if self.kernel.ranges and self._along_ranges():
+            loops = (*self.kernel.reduction, *self.kernel.ranges)
+        self._add(loops, (), [Body(False, self._with_closure(instructions))])
+
+    def _without_stores(self, instructions: tuple[Instruction, ...]) -> tuple[Instruction, ...]:
+        """The instructions of a chunk, without stores beyond its end: these, which have no mask,
+        become a kernel of their own.
+        """
+        if self.chunks.last is None or not accessed(instructions, "store"):
+            return instructions
+        self._everywhere(tuple(step for step in instructions if step.op != "reduce"))
+        return tuple(step for step in instructions if step.op != "store")
 
     def _after(self, bodies: list[Body]) -> tuple[Instruction, ...]:
         return bodies.pop(0).instructions if bodies and not bodies[0].inner else ()
@@ -236,26 +193,22 @@ class _Splitter:
         the instructions after each.
         """
         ranges, total = self.kernel.ranges, prod(int(item.extent) for item in self.kernel.ranges)
-        length, count = (
-            prod(int(item.extent) for item in loops) for loops in (self.rest, self.chunks)
-        )
-        inside = tuple(self._within_chunk(step) for step in body.instructions)
+        count = prod(int(item.extent) for item in self.chunks.outer)
+        inside = self.chunks.within(self._without_stores(body.instructions))
         chunk = Range(symbol("chunk"), sympy.Integer(count))
         found = [_reduces(body), [square.step for square in squares]]
         partial = {
             str(step.result): self._buffer(step, total * count) for step in (*found[0], *found[1])
         }
-        place = flat_position((*self.chunks, *ranges))
+        place = flat_position((*self.chunks.outer, *ranges))
         stores = tuple(
             _store(partial[str(step.result)], place, step) for step in (*found[0], *found[1])
         )
-        middle = [
-            Body(inner, tuple(map(self._within_chunk, steps)))
-            for inner, steps in of_chunk(squares, length)
-        ]
+        length = self.chunks.length if squares else 0
+        middle = [Body(inner, self.chunks.within(own)) for inner, own in of_chunk(squares, length)]
         before = self._closure((*inside, *steps_of(middle)))
         first = [Body(False, before), Body(True, inside), *middle, Body(False, stores)]
-        self._add((*self.chunks, *ranges), self.rest, first)
+        self._add((*self.chunks.outer, *ranges), self.chunks.inner, first)
 
         def load(name: str, suffix: str) -> Instruction:
             dtype = next(step.dtype for step in (*found[0], *found[1]) if step.result == name)
@@ -332,13 +285,6 @@ class _Splitter:
         buffer = next(item for item in self.scratch if item.name == self.saved[name])
         return Instruction(
             name, "load", (buffer.name, flat_position(self.kernel.ranges), None, None), buffer.dtype
-        )
-
-    def _within_chunk(self, step: Instruction) -> Instruction:
-        if not self.replaced:
-            return step
-        return map_index(
-            lambda expr: sympy.expand(expr.subs(self.replaced, simultaneous=True)), step
         )
 
     def _buffer(self, step: Instruction, size: int) -> str:
