@@ -269,6 +269,15 @@ def test_parts_of_reductions_of_any_size(text: str, parts: int, size: int, monke
         torch.testing.assert_close(named[buffer.name], wanted)
 
 
+def test_a_reduction_of_any_size_reads_before_its_stores_overwrite(monkeypatch):
+    monkeypatch.setattr(split_reductions, "SMALLEST_SHARE", 0)
+    text = ANY_BATCH_STORED.replace("bfloat16", "float32")
+    text = text.replace("32*r1 + x0], b", "r1 + s1*x0], b")
+    _, found = split(text)
+    assert len(found.parts) == 3
+    check_shared(found.parts, "x", "out")
+
+
 @pytest.mark.parametrize("rows", [8192, 8190, 8100])
 def test_variances_far_from_zero(rows: int):
     kernel, found = split(

@@ -288,7 +288,10 @@ class Replay:
             counters["over_budget"] += 1
             return False
         recorded = [key for key, known in self._patterns.items() if known.recordings]
-        most = MOST_PATTERNS if self._bytes <= PROGRAM_SHARE * total else FEW_PATTERNS
+        # forward's private values stay until backward is recorded, for each of the sizes
+        trains = self._effects.private_results > 0 or self._effects.private_inputs[1] > 0
+        is_light = self._bytes <= PROGRAM_SHARE * total and not trains
+        most = MOST_PATTERNS if is_light else FEW_PATTERNS
         if pattern.recordings or len(recorded) < most:
             return True
         oldest = min(recorded, key=lambda key: self._patterns[key].seen)

@@ -159,15 +159,6 @@ class _Splitter:
             loops = (*self.kernel.reduction, *self.kernel.ranges)
         self._add(loops, (), [Body(False, self._with_closure(instructions))])
 
-    def _without_stores(self, instructions: tuple[Instruction, ...]) -> tuple[Instruction, ...]:
-        """The instructions of a chunk, without stores beyond its end: these, which have no mask,
-        become a kernel of their own.
-        """
-        if self.chunks.last is None or not accessed(instructions, "store"):
-            return instructions
-        self._everywhere(tuple(step for step in instructions if step.op != "reduce"))
-        return tuple(step for step in instructions if step.op != "store")
-
     def _after(self, bodies: list[Body]) -> tuple[Instruction, ...]:
         return bodies.pop(0).instructions if bodies and not bodies[0].inner else ()
 
@@ -194,7 +185,9 @@ class _Splitter:
         """
         ranges, total = self.kernel.ranges, prod(int(item.extent) for item in self.kernel.ranges)
         count = prod(int(item.extent) for item in self.chunks.outer)
-        inside = self.chunks.within(self._without_stores(body.instructions))
+        apart = accessed(body.instructions, "store") if self.chunks.last is not None else set()
+        summed = tuple(step for step in body.instructions if not (apart and step.op == "store"))
+        inside = self.chunks.within(summed)
         chunk = Range(symbol("chunk"), sympy.Integer(count))
         found = [_reduces(body), [square.step for square in squares]]
         partial = {
@@ -209,6 +202,8 @@ class _Splitter:
         before = self._closure((*inside, *steps_of(middle)))
         first = [Body(False, before), Body(True, inside), *middle, Body(False, stores)]
         self._add((*self.chunks.outer, *ranges), self.chunks.inner, first)
+        if apart:  # stores have no mask, and may overwrite what was summed
+            self._everywhere(tuple(step for step in body.instructions if step.op != "reduce"))
 
         def load(name: str, suffix: str) -> Instruction:
             dtype = next(step.dtype for step in (*found[0], *found[1]) if step.result == name)
