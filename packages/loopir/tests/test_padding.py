@@ -12,6 +12,7 @@ from loopir.patterns import padding
 from loopir.patterns.match import keep_outputs
 from loopir.testing import EvaluatorCodeGenerator
 from primops.testing import trace
+from symshapes import FakeTensorMode
 
 PROGRAMS: dict[str, tuple[Callable[..., torch.Tensor], tuple[tuple[int, ...], ...], int]] = {
     "columns": (lambda x, w: x @ w.t(), ((16, 32), (53, 32)), 1),
@@ -58,6 +59,34 @@ def test_small_products_stay() -> None:
             lambda x, w: x @ w.t(), torch.randn(16, 32).bfloat16(), torch.randn(53, 32).bfloat16()
         )
     assert padding.pad_products(graph, "cpu") == 0
+
+
+@pytest.mark.parametrize("name", ["columns", "bias", "rows"])
+def test_sizes_that_vary_stay_and_the_others_are_padded(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    function, shapes, count = PROGRAMS[name]
+    monkeypatch.setattr(padding, "WORTH", 1)
+
+    def make(rows: int) -> list[torch.Tensor]:
+        resized = [(rows if size == 16 else size for size in shape) for shape in shapes]
+        return [torch.randn(tuple(shape)).bfloat16() for shape in resized]
+
+    mode = FakeTensorMode()
+    fakes = [
+        mode.from_real(x, source=f"x{i}", dynamic_dims=[0] if shape[0] == 16 else [])
+        for i, (x, shape) in enumerate(zip(make(16), shapes))
+    ]
+    with mode:
+        graph = trace(function, *fakes)
+    keep_outputs(graph)
+    assert padding.pad_products(graph, "cpu") == count
+    host = compile_graph(
+        graph, fakes, codegens={"cpu": EvaluatorCodeGenerator()}, options=Options(check=True)
+    )
+    for rows in (16, 5, 40):
+        inputs = make(rows)
+        torch.testing.assert_close(host(*inputs)[0], function(*inputs), rtol=2e-2, atol=2e-2)
 
 
 def test_an_operand_is_padded_once(monkeypatch: pytest.MonkeyPatch) -> None:
