@@ -18,6 +18,7 @@ from symshapes import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 
 from .functional import current_value, is_functional
+from .symbolic_masks import meaning_of
 from .tangent_layout import dense_strides
 from .tracer import Tracer
 
@@ -44,14 +45,20 @@ class AttentionMasks(TorchFunctionMode):
             _check_shape(mask, kwargs["query"], kwargs["key"])
         if not is_functional(mask) or mask.requires_grad or kwargs.get("is_causal"):
             return func(**kwargs)
-        nodes = self._nodes_of(current_value(mask)) if mask.dtype == torch.bool else None
-        known = None if nodes is None else self._tracer.on_real(_same_meaning, nodes)
+        known = self._known(current_value(mask)) if mask.dtype == torch.bool else None
         if known is not None:
             return func(**kwargs | known)
         if mask.device.type == "cuda" and mask.dim() and mask.stride(-1) != 1:
             # contiguous, as torch's own matrix products return it
             return func(**kwargs | {"attn_mask": mask.contiguous()}).contiguous()
         return func(**kwargs)
+
+    def _known(self, fake: torch.Tensor) -> dict[str, Any] | None:
+        """Arguments that replace a mask of bools; None if there are none."""
+        nodes = self._nodes_of(fake)
+        if nodes is None:
+            return meaning_of(self._tracer.node_of(fake))
+        return self._tracer.on_real(_same_meaning, nodes)
 
     def _nodes_of(self, fake: torch.Tensor) -> list[torch.fx.Node] | None:
         """The nodes that compute ``fake``, in order; None if it depends on inputs."""
