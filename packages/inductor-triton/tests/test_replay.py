@@ -14,7 +14,12 @@ import torch
 from inductor_triton.cuda_graphs import pool as pool_module
 from inductor_triton.cuda_graphs import recording as recording_module
 from inductor_triton.cuda_graphs import replay as replay_module
-from inductor_triton.cuda_graphs.replay import LARGEST_COPY, Replay, counters
+from inductor_triton.cuda_graphs.replay import (
+    LARGEST_COPY,
+    RecordingWarning,
+    Replay,
+    counters,
+)
 from inductor_triton.launching.extension import load_extension
 from loopir import ArtifactStore
 
@@ -223,6 +228,19 @@ def test_a_recording_that_fails_is_not_tried_again(replayed, monkeypatch):
     for _ in range(6):
         assert torch.equal(call(x)[0], x * 2)
     assert (counters["refused"], counters["ran"]) == (1, 6)
+
+
+def test_too_little_memory_for_a_recording_is_told_once(replayed, monkeypatch):
+    call, x = replayed(double), torch.ones(4)
+
+    def fail(*args: object, **options: object) -> None:
+        raise torch.OutOfMemoryError("no memory")
+
+    monkeypatch.setattr(torch.cuda, "graph", fail)
+    with pytest.warns(RecordingWarning, match="cuda_graph_memory") as caught:
+        for _ in range(6):
+            assert torch.equal(call(x)[0], x * 2)
+    assert len(caught) == 1
 
 
 def test_memory_is_bounded(replayed):

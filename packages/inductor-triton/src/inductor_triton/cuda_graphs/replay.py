@@ -18,6 +18,7 @@ tensors on other devices are never recorded.
 from __future__ import annotations
 
 import threading
+import warnings
 import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -36,9 +37,9 @@ from .pool import Pool, ResultBlock, has_pools, shared_pool
 from .recording import CallPattern, Recording, places_of, size_of
 from .results import PrivateValues, Results, results_of
 
-FEW_PATTERNS, MOST_PATTERNS, MOST_WAITING, IDLE_CALLS = 4, 32, 256, 256
+FEW_PATTERNS, MOST_PATTERNS, MOST_OBSERVED, IDLE_CALLS = 4, 32, 256, 256
 """Sizes (and streams) of which a program has recordings: so many in any case, and at most; how many
-more are observed; and after how many calls a recorded one makes room for another.
+are observed; and after how many calls a recorded one makes room for another.
 """
 PROGRAM_SHARE = 1 / 32
 """Share of the device's memory that a program with more than a few sizes may occupy."""
@@ -62,7 +63,16 @@ overwritten results), ``refused`` (a recording failed), ``over_budget``, ``bytes
 ``unrecordable`` (programs), ``spent`` (forward recordings whose private values were used up).
 """
 
+NO_MEMORY = (
+    "the device has too little memory to record a program as a CUDA graph; its kernels are "
+    "launched one by one. Less memory for recordings: the option cuda_graph_memory; none: "
+    "cuda_graphs=False"
+)
 _capturing = threading.RLock()
+
+
+class RecordingWarning(UserWarning):
+    """A program is not recorded, although it could be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,10 +172,10 @@ class Replay:
             return self._run_or_record(pattern, arguments, blocked, given)
 
     def _new_pattern(self, key: tuple[object, ...], arguments: Sequence[object]) -> CallPattern:
-        """A new pattern, for which the one without recordings that waits longest makes room."""
-        waiting = [key for key, known in self._patterns.items() if not known.recordings]
-        if len(waiting) >= MOST_WAITING:
-            del self._patterns[min(waiting, key=lambda key: self._patterns[key].seen)]
+        """A new pattern, for which the oldest one without recordings makes room."""
+        if len(self._patterns) >= MOST_OBSERVED:
+            waiting = (key for key, known in self._patterns.items() if not known.recordings)
+            del self._patterns[next(waiting)]
         pool, addresses = shared_pool(self._index, key[0]), places_of(arguments, self._tensors)  # type: ignore[arg-type]
         pattern = self._patterns[key] = CallPattern(
             pool, addresses, [0] * len(self._tensors), self._tensors
@@ -249,10 +259,12 @@ class Replay:
         try:
             with _capturing, torch.cuda.device(self._index):
                 recording = self._record(pattern, arguments, moving, given)
-        except RuntimeError:
+        except RuntimeError as error:
             # Only a trial shows what can't be captured; nothing ran, so running it now is safe.
             self._enabled = False
             counters["refused"] += 1
+            if isinstance(error, torch.OutOfMemoryError):
+                warnings.warn(NO_MEMORY, RecordingWarning, stacklevel=2)
             if given is not None:
                 given.spent = given.released
             return self._run_unrecorded(arguments)
