@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,10 @@ import torch
 import torch.nn.functional as F
 import torchstrata
 from aotgrad.tracing import attention_masks
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from primops.testing import trace
+from symshapes import FakeTensorMode
 
 CAUSAL, NOTHING, UNKNOWN = {"attn_mask": None, "is_causal": True}, {"attn_mask": None}, None
 Make = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
@@ -79,3 +84,43 @@ def test_meaning_and_values(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         torch.testing.assert_close(compiled(q, k, pad), attend(q, k, pad), equal_nan=True)
     assert found
     assert found[0] == expected
+
+
+COMPARED = {"<=": operator.le, "<": operator.lt, ">=": operator.ge, ">": operator.gt}
+places = st.recursive(
+    st.sampled_from(["i", "j"]) | st.integers(-1, 1),
+    lambda part: st.tuples(st.sampled_from("+-"), part, part),
+    max_leaves=4,
+)
+comparisons = st.tuples(st.sampled_from(list(COMPARED)), places, places)
+masks = st.recursive(
+    comparisons, lambda part: st.tuples(st.sampled_from("&|"), part, part), max_leaves=3
+)
+
+
+def evaluated(term: Any, i: torch.Tensor, j: torch.Tensor) -> Any:
+    if not isinstance(term, tuple):
+        return {"i": i, "j": j}.get(term, term)
+    how = {"+": operator.add, "-": operator.sub, "&": operator.and_, "|": operator.or_, **COMPARED}
+    return how[term[0]](*(evaluated(part, i, j) for part in term[1:]))
+
+
+@given(masks)
+@settings(max_examples=200, deadline=None, derandomize=True)
+def test_a_meaning_holds_for_every_size(term: Any) -> None:
+    def make(q: torch.Tensor, k: torch.Tensor) -> Any:
+        return evaluated(term, *ranges(q, k))
+
+    mode = FakeTensorMode()
+    fakes = [mode.from_real(torch.empty(n, 2), source=str(n), dynamic_dims=[0]) for n in (5, 7)]
+    with mode:
+        known = isinstance(make(*fakes), torch.Tensor)
+        graph = trace(make, *fakes) if known else None
+    if graph is None:  # comparisons of numbers
+        return
+    (result,) = graph.graph.output_node().args[0]
+    found = attention_masks.meaning_of(result)
+    for sizes in ((5, 7), (2, 2), (9, 3)) if found else ():
+        full = torch.ones(sizes, dtype=torch.bool)
+        expected = full.tril() if "is_causal" in found else full
+        assert torch.equal(make(*(torch.empty(n, 2) for n in sizes)).expand(sizes), expected)
