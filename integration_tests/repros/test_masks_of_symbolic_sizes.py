@@ -105,6 +105,7 @@ def evaluated(term: Any, i: torch.Tensor, j: torch.Tensor) -> Any:
     return how[term[0]](*(evaluated(part, i, j) for part in term[1:]))
 
 
+@pytest.mark.filterwarnings("ignore:Raw SymInt")
 @given(masks)
 @settings(max_examples=200, deadline=None, derandomize=True)
 def test_a_meaning_holds_for_every_size(term: Any) -> None:

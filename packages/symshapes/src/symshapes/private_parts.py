@@ -96,7 +96,7 @@ PARTS = {
 CUDA_PARTS = {
     "torch._C": """
         _construct_CUDA_Tensor_From_Storage_And_Metadata _cuda_clearCublasWorkspaces
-        _cuda_getCurrentRawStream _cuda_getDevice
+        _cuda_endAllocateToPool _cuda_getCurrentRawStream _cuda_getDevice _cuda_releasePool
     """
 }
 
