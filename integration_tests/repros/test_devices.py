@@ -47,6 +47,18 @@ def test_questions_about_a_device_do_not_break():
     assert torch.equal(torchstrata.compile(by_device, fullgraph=True)(x), by_device(x))
 
 
+def places(x):
+    return x.argmax(), x.argmin(), x.double().argmax(), x.argmax(1)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("shape", [(1, 131), (4, 60), (1, 70000)])
+def test_places_of_the_largest_in_one_row(shape):
+    x = torch.randn(shape, device="cuda")
+    assert all(map(torch.equal, torchstrata.compile(places)(x), places(x)))
+
+
 def test_questions_about_a_device_answer_as_eager_mode_does(monkeypatch):
     monkeypatch.setattr(torch.cuda, "_lazy_init", refuse)
     with pytest.raises(RuntimeError, match="no device here"):

@@ -223,10 +223,9 @@ def _pair(emitter: Emitter, first: str, second: str, kind: str) -> str:
     through shared memory, where all threads write the same to one place.
     """
     if emitter.tiling.config.x == 1:
-        row = "[RBLOCK], can_reorder=True)"
-        return (
-            f"tl.reduce((tl.reshape({first}, {row}, tl.reshape({second}, {row}), 0, combine_{kind})"
-        )
+        # in the elements' order: reordered, a value would meet the position of another
+        row = f"tl.reshape({first}, [RBLOCK]), tl.reshape({second}, [RBLOCK])"
+        return f"tl.reduce(({row}), 0, combine_{kind})"
     return f"tl.reduce(({first}, {second}), 1, combine_{kind}, keep_dims=True)"
 
 
