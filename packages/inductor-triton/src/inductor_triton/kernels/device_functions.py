@@ -447,16 +447,19 @@ def combine_all(a, b):
 
 def combine_argmax(a, i, b, j):
     """The larger value and its position; NaN is the largest, the smaller position wins a tie."""
-    same = (a == b) | ((a != a) & (b != b))
-    first = (a > b) | ((a != a) & (b == b)) | (same & (i < j))
+    first = (a > b) | ((a != a) & (b == b)) | (is_same(a, b) & (i < j))
     return tl.where(first, a, b), tl.where(first, i, j)
 
 
 def combine_argmin(a, i, b, j):
     """The smaller value and its position; NaN is the smallest, the smaller position wins a tie."""
-    same = (a == b) | ((a != a) & (b != b))
-    first = (a < b) | ((a != a) & (b == b)) | (same & (i < j))
+    first = (a < b) | ((a != a) & (b == b)) | (is_same(a, b) & (i < j))
     return tl.where(first, a, b), tl.where(first, i, j)
+
+
+def is_same(a, b):
+    """Whether the values are equal or both NaN."""
+    return (a == b) | ((a != a) & (b != b))
 
 
 def larger(a, b):
@@ -472,14 +475,6 @@ def exp_difference(a, b):
 def row_scale(m):
     """log2(e); 1/2 where a product with m overflows and exp(a - m) is 0 or 1."""
     return tl.where(tl.abs(m) > 1e38, 0.5, 1.44269504)
-
-
-def combine_online(m, s, n, t):
-    """Two pairs of a maximum m and the sum s of exp(value - m) as one; NaN wins."""
-    largest = tl.maximum(m, n, propagate_nan=tl.PropagateNan.ALL)
-    return largest, s * tl.exp2((m - largest) * 1.44269504) + t * tl.exp2(
-        (n - largest) * 1.44269504
-    )
 
 
 def online_max(m, s):

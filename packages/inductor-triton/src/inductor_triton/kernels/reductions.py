@@ -4,12 +4,13 @@ accumulators.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 
+import sympy
 import torch
-from loopir import Body, Instruction
+from loopir import Body, Instruction, accessed
 
 from inductor_triton.kernels.passes.online_softmax import OnlinePair
 
@@ -59,7 +60,7 @@ class _Loop:
 def persistent_reduction(emitter: Emitter, body: Body) -> dict[str, Term]:
     """Emits an inner body once; returns the results of its reductions."""
     results = {}
-    for step in body.instructions:
+    for step in _loads_first(body.instructions):
         name = str(step.result)
         if step.op == "reduce":
             kind, value = _masked(emitter, step)
@@ -72,6 +73,26 @@ def persistent_reduction(emitter: Emitter, body: Body) -> dict[str, Term]:
         else:
             emit_instruction(emitter, step)
     return results
+
+
+def _loads_first(steps: Sequence[Instruction]) -> list[Instruction]:
+    """The steps with loads ahead of the first reduction where they need nothing that is computed:
+    threads wait for each other in a reduction, and loads after it would begin only then.
+    """
+    first = next((i for i, step in enumerate(steps) if step.op in ("reduce", "scan")), len(steps))
+    computed = {str(step.result) for step in steps}
+    stored = accessed(steps, "store")
+
+    def is_free(step: Instruction) -> bool:
+        if step.op != "load" or step.args[0] in stored or step.args[2] is not None:
+            return False
+        index = step.args[1]
+        assert isinstance(index, sympy.Expr)
+        return computed.isdisjoint(map(str, index.free_symbols))
+
+    early = [step for step in steps[first:] if is_free(step)]
+    rest = [step for step in steps[first:] if not is_free(step)]
+    return [*steps[:first], *early, *rest]
 
 
 def loop_reduction(emitter: Emitter, body: Body, operations: int) -> dict[str, Term]:
@@ -183,14 +204,25 @@ def online_reduction(emitter: Emitter, pair: OnlinePair) -> dict[str, Term]:
         emitter.blocks_held and loads == 1 and emitter.plan.bytes_per_thread <= WIDEST_UNROLLED
     )
     emitter.lines += _loops(emitter, blocks, 2 * TOGETHER if is_light else TOGETHER)
-    emitter.line(f"{largest}, {total} = {_pair(emitter, largest, total, 'online')}")
+    emitter.line(f"{grown} = {_of_row(emitter, largest, 'combine_max')}")
+    terms = f"{total} * exp_difference({largest}, {grown})"
+    emitter.line(f"{total} = {_of_row(emitter, terms, 'combine_sum')}")
     results = {}
     for step, text in (
-        (pair.maximum, f"online_max({largest}, {total})"),
-        (pair.total, f"online_sum({largest}, {total})"),
+        (pair.maximum, f"online_max({grown}, {total})"),
+        (pair.total, f"online_sum({grown}, {total})"),
     ):
         results[str(step.result)] = emitter.define(str(step.result), text, outer, torch.float32)
     return results
+
+
+def _of_row(emitter: Emitter, value: str, combine: str) -> str:
+    """A row's reduction. A single row gives a scalar: Triton hands a block to another loop through
+    memory to which all threads write the same.
+    """
+    if emitter.tiling.config.x == 1:
+        return f"tl.reduce(tl.reduce({value}, 1, {combine}), 0, {combine})"
+    return f"tl.reduce({value}, 1, {combine}, keep_dims=True)"
 
 
 def _positions(emitter: Emitter) -> str:
@@ -216,17 +248,6 @@ def _masked(emitter: Emitter, step: Instruction) -> tuple[str, str]:
     if term.dims | (frozenset("r") if mask else frozenset()) != emitter.body_dims:
         text = f"tl.broadcast_to({text}, {emitter.shape(emitter.body_dims)})"
     return kind, text
-
-
-def _pair(emitter: Emitter, first: str, second: str, kind: str) -> str:
-    """A pair of values for each row. A single row gives scalars: Triton exchanges a pair of blocks
-    through shared memory, where all threads write the same to one place.
-    """
-    if emitter.tiling.config.x == 1:
-        # in the elements' order: reordered, a value would meet the position of another
-        row = f"tl.reshape({first}, [RBLOCK]), tl.reshape({second}, [RBLOCK])"
-        return f"tl.reduce(({row}), 0, combine_{kind})"
-    return f"tl.reduce(({first}, {second}), 1, combine_{kind}, keep_dims=True)"
 
 
 def _accumulator_dtype(emitter: Emitter, step: Instruction) -> torch.dtype:
@@ -264,9 +285,15 @@ def _combine(emitter: Emitter, step: Instruction, kind: str, value: str, where: 
     """
     outer = emitter.body_dims - {"r"}
     if where and kind.startswith("arg"):
-        best, place = emitter.fresh(f"{step.result}_value"), emitter.fresh(f"{step.result}_place")
-        emitter.line(f"{best}, {place} = {_pair(emitter, value, where, kind)}")
-        return emitter.define(str(step.result), f"{place}.to(tl.int64)", outer, torch.int64)
+        # not as a pair: threads exchange pairs through memory to which they all write, and a pair
+        # of scalars came back with the position of another value
+        values, best = emitter.fresh(f"{step.result}_values"), emitter.fresh(f"{step.result}_best")
+        emitter.line(f"{values} = {value}")
+        combine = f"combine_{kind.removeprefix('arg')}"
+        emitter.line(f"{best} = tl.reduce({values}, 1, {combine}, keep_dims=True)")
+        places = f"tl.where(is_same({values}, {best}), {where}, {LAST_POSITION})"
+        text = f"tl.reduce({places}, 1, combine_min, keep_dims=True).to(tl.int64)"
+        return emitter.define(str(step.result), text, outer, torch.int64)
     text = f"tl.reduce({value}, 1, combine_{kind}, keep_dims=True)"
     text = f"combine_{kind}({text}, {where})" if where else text
     if emitter.operand(step.args[1]).dtype is torch.bool:
