@@ -292,3 +292,18 @@ def test_long_even_columns_on_a_gpu_are_left_to_the_generator(rows, columns, sta
     for node in list(graph.graph.nodes)[:-1]:
         node.meta["val"] = dataclasses.replace(node.meta["val"], device=torch.device("cuda", 0))
     assert len(schedule(lower(graph)).kernels) == stages
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int32])
+@pytest.mark.parametrize("shape", [(1, 70001), (2, 65536)])
+def test_positions_in_long_rows(compiled, shape, dtype):
+    x = (torch.randn(shape) * 3).to(dtype)  # with ties
+    inputs = [x, torch.zeros_like(x)]
+    if dtype.is_floating_point:
+        odd = x.clone()
+        odd[-1, [777, 60000]] = float("nan")
+        inputs += [odd, torch.full_like(x, float("-inf")), torch.full_like(x, float("inf"))]
+    host = compiled(lambda x: (x.argmax(1), x.argmin(1)), x)
+    for given in inputs:
+        for found, expected in zip(host(given), (given.argmax(1), given.argmin(1)), strict=True):
+            assert torch.equal(found, expected)

@@ -50,9 +50,30 @@ def lower_arg(ctx: LoweringContext, node: Any, a: Tensor, *, dim: int) -> Tensor
     if a.dtype is torch.bool:
         return None
     outer, inner = _partition(a.shape, [dim])
+    kind = node.target.name
+    is_long = split_count(ctx, outer, inner, a.device.type) > 1
+    if is_long and may("lowering", "split reduction", ctx.origin[0]):
+        return _place_of_best(ctx, a, dim, kind.removeprefix("arg"))
     buffer = ctx.new_buffer(torch.int64, a.device, outer)
-    ctx.add_reduction(buffer, outer, inner, _inner(a, [dim]), node.target.name, torch.int64)
+    ctx.add_reduction(buffer, outer, inner, _inner(a, [dim]), kind, torch.int64)
     return ctx.whole(buffer)
+
+
+def _place_of_best(ctx: LoweringContext, a: Tensor, dim: int, kind: str) -> Tensor:
+    """The first position of the extremum, by reductions that can be split."""
+    best = reduce_dims(ctx, a, [dim], kind, a.dtype)
+
+    def function(ops: TracingOps, index: Index) -> Any:
+        value, wanted = a.load(ops, index), best.load(ops, (*index[:dim], *index[dim + 1 :]))
+        found = ops.eq(value, wanted)
+        if a.dtype.is_floating_point:
+            both = ops.and_(ops.ne(value, value), ops.ne(wanted, wanted))
+            found = ops.or_(found, both)
+        place = ops.index_expr(index[dim], torch.int64)
+        return ops.where(found, place, ops.index_expr(a.shape[dim], torch.int64))
+
+    places = Lazy(a.shape, torch.int64, a.device, function, combined_cost(a))
+    return reduce_dims(ctx, places, [dim], "min", torch.int64)
 
 
 @table.register("cumsum", "cumprod")
