@@ -167,3 +167,19 @@ def test_compiles(name, capability):
 def test_generation_is_deterministic():
     texts = {generate_source(parse_kernel(LAYERNORM)).text for _ in range(3)}
     assert len(texts) == 1
+
+
+@pytest.mark.parametrize(("points", "capability"), [(64, 90), (64, 80), (1 << 26, 90)])
+def test_small_launches_wait_for_those_ahead(points, capability):
+    text = f"""
+@kernel(device='cuda')
+def double(in0: In('float32', {points}), out: Out('float32', {points})):
+    for i in range({points}):
+        a = load(in0, [i], 'float32')
+        b = add(a, a)
+        store(out, [i], b)
+"""
+    ptx = compile_ptx(generate_source(parse_kernel(text)), capability)
+    assert ("griddepcontrol.wait" in ptx) == (points == 64 and capability == 90)
+    if points == 64 and capability == 90:
+        assert ptx.index("griddepcontrol.wait") < ptx.index("ld.global")

@@ -24,6 +24,13 @@ class Node(ctypes.Structure):
     ]
 
 
+class Settings(ctypes.Structure):
+    _fields_ = [
+        *((name, I) for name in ("gx", "gy", "gz", "bx", "by", "bz", "shared")),
+        ("stream", P), ("attributes", ctypes.POINTER(ctypes.c_int)), ("count", I),
+    ]  # fmt: skip
+
+
 class FakeDriver:
     """Keeps what it is told in ``log``; ``graph`` is the parameters of the nodes; ``fails`` makes
     one function answer 1.
@@ -55,6 +62,7 @@ class FakeDriver:
             "cuCtxGetCurrent": [ctypes.POINTER(P)],
             "cuCtxPushCurrent_v2": [P],
             "cuCtxPopCurrent_v2": [ctypes.POINTER(P)],
+            "cuLaunchKernelEx": [ctypes.POINTER(Settings), P, ctypes.POINTER(P), P],
         }
         self._callbacks = []
         for name in PLAN_FUNCTIONS:
@@ -67,6 +75,13 @@ class FakeDriver:
             return 1
         if name == "cuLaunchKernel":
             self.log.append(("launch", args[0], args[1], args[4], self._values(args[9])))
+        elif name == "cuLaunchKernelEx":
+            settings = args[0][0]
+            assert settings.stream == 9 and settings.count == 1
+            attribute = settings.attributes[0:3:2]
+            self.log.append(
+                ("early", attribute, args[1], settings.gx, settings.bx, self._values(args[2]))
+            )
         elif name == "cuGraphAddKernelNode_v2":
             args[0][0] = 100 + len(self.graph)
             self.graph[100 + len(self.graph)] = self._node(args[4][0])
@@ -115,6 +130,7 @@ class Setting:
         self.programs = 4
         self.extension = extension
         self.memory = 0
+        self.early = False
         functions = (
             self.resolve,
             lambda device: self.stream,
@@ -130,10 +146,11 @@ class Setting:
             self.programs,
             128,
             0,
+            self.early,
             ((0, 0), (2 if self.memory else 1, 64), (-1, sizes[0])),
         )
         return self.extension.table(
-            (first, (2000, 8, 256, 0, ((1, 0), (0, 0), (-1, 5)))), self.memory
+            (first, (2000, 8, 256, 0, False, ((1, 0), (0, 0), (-1, 5)))), self.memory
         )
 
     def allocate(self, size: int, stream: int) -> int:
@@ -159,6 +176,13 @@ def test_first_calls_launch_one_by_one(extension):
     for _ in range(2):
         assert setting.run(A, B, 3) == [("launch", *entry) for entry in launches(A, B, 3)]
     assert setting.asked == [(b"\1\1", (3,))]
+
+
+def test_kernels_that_wait_themselves_begin_early(extension):
+    setting = Setting(extension)
+    setting.early = True
+    first, second = launches(A, B, 3)
+    assert setting.run(A, B, 3) == [("early", [6, 1], *first), ("launch", *second)]
 
 
 def test_later_calls_are_a_graph_that_is_patched(extension):

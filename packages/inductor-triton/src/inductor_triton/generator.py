@@ -28,6 +28,7 @@ from inductor_triton.kernels.codegen import generate_sequence
 from inductor_triton.launching.fallback import compilable
 from inductor_triton.launching.launch import Launcher, UnsupportedDeviceError, build_launchers
 from inductor_triton.launching.launch_plan import link_plans, link_runs, run_calls
+from inductor_triton.launching.shared_launches import share_launches
 from inductor_triton.launching.stored_plans import describe_plans, read_plans
 from inductor_triton.products.convolution import as_product
 from inductor_triton.products.product import (
@@ -154,7 +155,7 @@ class TritonCodeGenerator:
         """``build`` for runs of launches (contract G4): one callable per run, taking its tensors
         and then its sizes.
         """
-        sources = self._tuned(sources, store)
+        sources, runs = share_launches(self._tuned(sources, store), runs)
         if self.interpret:
             calls = self.build(sources, store)
             return [run_calls(run, sources, calls) for run in runs]

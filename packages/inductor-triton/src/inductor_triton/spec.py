@@ -14,6 +14,7 @@ T = TypeVar("T")
 INT32_LIMIT = 2**31 - 1
 ERRORS = "errors"
 INDEX = "INDEX"
+PROGRAM = "tl.program_id(0)"
 
 
 @dataclass(frozen=True, slots=True)

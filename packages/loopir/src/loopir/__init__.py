@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from symshapes.choices import choose, decide
     from symshapes.choices import current as current_choices
     from symshapes.choices import using as using_choices
+    from symshapes.decisions import may
 
     from loopir.cache.bundle import export_bundle, import_bundle
     from loopir.cache.cache_key import (
@@ -180,7 +181,7 @@ __all__ = [
     "installed_code_generators", "kernel_label", "kernels_of", "keys_of", "lay_out_images",
     "lazy_names", "lower",
     "lower_functions",
-    "map_leaves", "map_steps", "matches", "note_miss", "optional_files", "package_versions",
+    "map_leaves", "map_steps", "matches", "may", "note_miss", "optional_files", "package_versions",
     "parse_expr",
     "parse_kernel", "parse_kernels", "parse_pattern", "parse_program", "points_of",
     "process_state", "product",

@@ -197,12 +197,14 @@ class Place:
 @dataclass(frozen=True, slots=True)
 class RunCall:
     """One launch of a run: the number of the source that ``build`` was given, a place per buffer,
-    an expression per size.
+    an expression per size. It may be at work at the same time as the ``beside`` calls right before
+    it: neither writes what the other one touches.
     """
 
     source: int
     places: tuple[Place, ...]
     sizes: tuple[sympy.Expr, ...]
+    beside: int = 0
 
 
 @dataclass(frozen=True, slots=True)

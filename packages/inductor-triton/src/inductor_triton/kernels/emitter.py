@@ -20,7 +20,7 @@ from loopir import (
     symbol,
 )
 
-from inductor_triton.spec import ERRORS, INDEX
+from inductor_triton.spec import ERRORS, INDEX, PROGRAM
 
 from .heuristics import next_power_of_two
 from .index_text import IndexPrinter
@@ -177,9 +177,7 @@ class Emitter:
             self.line(f"blocks = tl.where(unchanged, 0, {blocks})")
             blocks = "blocks"
         stages = f"num_stages={WALK_STAGES}"
-        self.line(
-            f"for row in tl.range(tl.program_id(0), {blocks}, {self.tiling.config.grid}, {stages}):"
-        )
+        self.line(f"for row in tl.range({PROGRAM}, {blocks}, {self.tiling.config.grid}, {stages}):")
         self.indent += 1
         self._emit_axis(rows, f"row{self.index_cast} * {rows.block_name} + ")
 
@@ -204,13 +202,13 @@ class Emitter:
         mask = "".join(f", mask={name}" for name in self.masks(frozenset("r")))
         for buffer, total, index in self.shares:
             size = integer(self.buffers[buffer].numel // self.tiling.config.grid)
-            place = f"{self.name(buffer)} + tl.program_id(0){self.index_cast} * {size} + {index}"
+            place = f"{self.name(buffer)} + {PROGRAM}{self.index_cast} * {size} + {index}"
             self.line(
                 f"tl.store({place}, tl.reduce({total}, 0, combine_sum, keep_dims=True){mask})"
             )
 
     def _emit_program_axes(self, axes: list[Axis]) -> None:
-        program = f"tl.program_id(0){self.index_cast}"
+        program = f"{PROGRAM}{self.index_cast}"
         if len(self.tiling.program_axes) == 1:
             for axis in axes:
                 self._emit_axis(axis, f"{program} * {axis.block_name} + ")

@@ -74,7 +74,8 @@ class Workload:
     numbers. ``passes`` is the number of passes over a row longer than one block; ``row_bytes`` the
     bytes of a row that several passes read, 0 if registers could not hold them. ``crosses``:
     whether some operand is read across its rows, so that neighbours of a row share its memory
-    transactions; ``shares``: whether all rows read the same elements of some operand.
+    transactions; ``shares``: the number of operands that each row has for itself, where all rows
+    read the same elements of another one, else 0.
     """
 
     points: int
@@ -91,7 +92,7 @@ class Workload:
     row_bytes: int = 0
     draws: bool = False
     crosses: bool = False
-    shares: bool = False
+    shares: int = 0
 
 
 def next_power_of_two(value: int) -> int:
@@ -170,6 +171,8 @@ def _row_reduction(work: Workload) -> Config:
         )
         rows = _clamp(rows, 1, next_power_of_two(work.points))
     per_warp = 32 * (32 if work.itemsize <= 2 else 16)
+    if work.points < MULTIPROCESSORS:
+        per_warp //= 4  # a row's time counts, not how many fit the device at once
     most = 8 if work.scans else 16
     return Config(
         x=rows, r=length, persistent=True, num_warps=_clamp(rows * length // per_warp, 1, most)
@@ -177,11 +180,14 @@ def _row_reduction(work: Workload) -> Config:
 
 
 def _vector_product(work: Workload, length: int) -> Config:
-    """Two rows per program, so that it has the vector for both, whole if they are short."""
+    """Two rows per program, of one operand or of two, so that it has the vector for both, whole if
+    they are short.
+    """
     block = min(length, VECTOR_BYTES // work.itemsize)
-    rows = _clamp(next_power_of_two(work.points // MULTIPROCESSORS), 1, 2)
+    rows = _clamp(next_power_of_two(work.points // MULTIPROCESSORS), 1, 1 if work.shares > 1 else 2)
     is_whole = work.static and block == length
-    warps = rows * block * work.itemsize // (VECTOR_BYTES // 2 if is_whole else VECTOR_BYTES)
+    each = VECTOR_BYTES // 2 if is_whole else VECTOR_BYTES
+    warps = rows * min(work.shares, 2) * block * work.itemsize // each
     return Config(x=rows, r=block, persistent=is_whole, num_warps=_clamp(warps, 1, 4))
 
 

@@ -209,19 +209,23 @@ def describe(kernel: Kernel) -> Workload:
         row_bytes=_kept_bytes(kernel),
         draws=bool(RANDOM & kernel.ops),
         crosses=contiguous and _crosses_rows(kernel),
-        shares=contiguous and _shares_operand(kernel),
+        shares=_own_operands(kernel) if contiguous else 0,
     )
 
 
-def _shares_operand(kernel: Kernel) -> bool:
-    """Whether all rows read the same elements of an operand, as a product with a vector does."""
+def _own_operands(kernel: Kernel) -> int:
+    """How many operands each row has for itself, if all rows read the same elements of another one,
+    as products with a vector do; 0 if they share none.
+    """
     along = {item.symbol for item in kernel.reduction}
     loops = {item.symbol for item in kernel.ranges}
     indices = (index_of(step) for step in kernel.steps if step.op == "load")
-    return any(
-        index is not None and along & index.free_symbols and not loops & index.free_symbols
+    own = [
+        not loops.isdisjoint(index.free_symbols)
         for index in indices
-    )
+        if index is not None and along & index.free_symbols
+    ]
+    return sum(own) if not all(own) else 0
 
 
 def _crosses_rows(kernel: Kernel) -> bool:

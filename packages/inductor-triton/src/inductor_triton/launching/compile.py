@@ -5,6 +5,7 @@ results.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -17,12 +18,19 @@ from inductor_triton.products.matmul import without_engine
 from inductor_triton.spec import LaunchSpec, launch_spec
 from inductor_triton.toolchain import execute_kernel, load_part, load_triton, triton_version
 
+from .grid import program_counter
 from .workers import run_all
 
 ALIGNMENT = 16
-FORMAT = "3"
+FORMAT = "4"
 SUFFIX = ".kernel"
 MOST_PARSES = 5
+EARLY = 90
+"""The compute capability with launches that may begin before the one ahead of them has ended."""
+MOST_EARLY = 8192
+"""Programs of such a launch: each of them waits, which takes longer than it saves if they are
+many.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +45,11 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Binary:
-    """The machine code of one variant and the facts that a launch needs."""
+    """The machine code of one variant and the facts that a launch needs.
+
+    ``early``: it waits at its start for the launches ahead of it, so that it may be launched before
+    they have ended.
+    """
 
     name: str
     image: bytes
@@ -45,6 +57,7 @@ class Binary:
     num_warps: int
     scratch: int = 0
     ptx: str = ""
+    early: bool = False
 
 
 def argument_types(spec: LaunchSpec, wide: bool) -> dict[str, str]:
@@ -92,6 +105,9 @@ def compile_variant(source: KernelSource, variant: Variant, capability: int) -> 
     language = load_part("language")
     try:
         text = for_capability(source.text, capability)
+        early = _is_early(source, capability)
+        if early:
+            text = _waiting(text, spec.function)
         function: Any = execute_kernel(text, spec.function, capability)
         types = list(argument_types(spec, variant.wide).values())
         signature = dict(zip(function.arg_names, types))
@@ -128,8 +144,29 @@ def compile_variant(source: KernelSource, variant: Variant, capability: int) -> 
     scratch = 0 if spec.workspace else getattr(metadata, "global_scratch_size", 0) or 0
     ptx = compiled.asm["ptx"]
     return Binary(
-        metadata.name, compiled.asm["cubin"], metadata.shared, metadata.num_warps, scratch, ptx
+        metadata.name,
+        compiled.asm["cubin"],
+        metadata.shared,
+        metadata.num_warps,
+        scratch,
+        ptx,
+        early,
     )
+
+
+def _is_early(source: KernelSource, capability: int) -> bool:
+    """Whether the launches of a source may begin early, by its sizes in the example."""
+    hints = dict(source.kernel.hints)
+    sizes = [hints.get(size, 1) for size in source.kernel.sizes]
+    return capability >= EARLY and program_counter(launch_spec(source))(sizes) <= MOST_EARLY
+
+
+def _waiting(text: str, function: str) -> str:
+    """The text of a source whose function waits, before all else, until the launches ahead have
+    ended and what they wrote is visible (PTX ISA, ``griddepcontrol.wait``).
+    """
+    head = re.compile(rf"^def {function}\(.*\):\n", re.MULTILINE)
+    return head.sub(lambda found: f"{found[0]}    tl.extra.cuda.gdc_wait()\n", text)
 
 
 def _parsed_again(compile: Callable[..., Any], *args: Any, **options: Any) -> Any:
@@ -160,6 +197,7 @@ def variant_key(
         spec.index,
         repr(variant),
         f"sm_{capability}",
+        str(_is_early(source, capability)),
         triton_version(),
     )
     return store.key("triton", FORMAT, _code(source), *parts)

@@ -56,7 +56,7 @@ PLAN_FUNCTIONS = (
     "cuLaunchKernel", "cuGraphCreate", "cuGraphAddKernelNode_v2", "cuGraphInstantiateWithFlags",
     "cuGraphExecKernelNodeSetParams_v2", "cuGraphLaunch", "cuGraphDestroy", "cuGraphExecDestroy",
     "cuStreamIsCapturing",
-    "cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2",
+    "cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2", "cuLaunchKernelEx",
 )  # fmt: skip
 """In the field order of ``Driver`` in ``native/plan.c``."""
 
@@ -71,9 +71,14 @@ def functions_table() -> bytes:
 
 
 class DeviceFunction:
-    """A kernel loaded into the primary context of a device."""
+    """A kernel loaded into the primary context of a device. ``early``: it waits for the launches
+    ahead of it and may begin before they have ended.
+    """
 
-    def __init__(self, image: bytes, name: str, shared: int, threads: int, device: int) -> None:
+    def __init__(
+        self, image: bytes, name: str, shared: int, threads: int, device: int, early: bool = False
+    ) -> None:
+        self.early = early
         self.shared = shared
         self.threads = threads
         self._context = primary_context(device)

@@ -60,7 +60,9 @@ def load_binary(binary: Binary, device: int) -> DeviceFunction:
     key = (hashlib.sha256(binary.image).digest(), binary.name, device)
     if key not in _loaded:
         threads = binary.num_warps * WARP
-        _loaded[key] = DeviceFunction(binary.image, binary.name, binary.shared, threads, device)
+        _loaded[key] = DeviceFunction(
+            binary.image, binary.name, binary.shared, threads, device, binary.early
+        )
     return _loaded[key]
 
 

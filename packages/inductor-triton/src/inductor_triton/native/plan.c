@@ -16,6 +16,7 @@
 #define MAX_TENSORS 65536 /* tensors and sizes of a plan, which a call has on its stack */
 #define TRAILING 2         /* Triton's kernels take two scratch pointers after their own arguments */
 #define PLAIN_CALLS 2
+#define BEGINS_EARLY 6 /* CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION */
 
 typedef struct {
     void *function;
@@ -23,6 +24,17 @@ typedef struct {
     void **parameters, **extra;
     void *kernel, *context;
 } NodeParameters; /* CUDA_KERNEL_NODE_PARAMS_v2 */
+
+typedef struct {
+    int id, padding, value[16];
+} LaunchAttribute; /* CUlaunchAttribute */
+
+typedef struct {
+    unsigned grid_x, grid_y, grid_z, block_x, block_y, block_z, shared;
+    void *stream;
+    LaunchAttribute *attributes;
+    unsigned count;
+} LaunchSettings; /* CUlaunchConfig */
 
 typedef struct {
     int (*launch_kernel)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
@@ -37,6 +49,7 @@ typedef struct {
     int (*get_context)(void **);
     int (*push_context)(void *);
     int (*pop_context)(void **);
+    int (*launch_with)(const LaunchSettings *, void *, void **, void **);
 } Driver;
 
 typedef struct {
@@ -47,6 +60,7 @@ typedef struct {
 typedef struct {
     void *function;
     unsigned programs, threads, shared;
+    int early; /* it waits for the launches ahead itself, so it may begin before they have ended */
     int first, count;
 } Operation;
 
@@ -91,8 +105,8 @@ static int read_operation(Table *table, int position, PyObject *entry) {
     Operation *operation = &table->operation[position];
     unsigned long long function;
     PyObject *arguments;
-    if (!PyArg_ParseTuple(entry, "KIIIO!", &function, &operation->programs, &operation->threads, &operation->shared,
-                          &PyTuple_Type, &arguments))
+    if (!PyArg_ParseTuple(entry, "KIIIpO!", &function, &operation->programs, &operation->threads, &operation->shared,
+                          &operation->early, &PyTuple_Type, &arguments))
         return -1;
     Py_ssize_t count = PyTuple_GET_SIZE(arguments);
     if (count + TRAILING > MAX_ARGUMENTS) {
@@ -119,7 +133,7 @@ static int read_operation(Table *table, int position, PyObject *entry) {
     return PyErr_Occurred() ? -1 : 0;
 }
 
-/* table(((function, programs, threads, shared, ((slot, value), ...)), ...), memory) */
+/* table(((function, programs, threads, shared, early, ((slot, value), ...)), ...), memory) */
 static PyObject *make_table(PyObject *self, PyObject *args) {
     PyObject *entries;
     Py_ssize_t memory;
@@ -162,6 +176,12 @@ static NodeParameters fill(const Table *table, const Operation *operation, const
     return (NodeParameters){operation->function, operation->programs, 1, 1, operation->threads, 1, 1, operation->shared, pointer};
 }
 
+static int launch_early(Plan *plan, const NodeParameters *p, void *stream) {
+    LaunchAttribute attribute = {BEGINS_EARLY, 0, {1}};
+    LaunchSettings settings = {p->grid_x, 1, 1, p->block_x, 1, 1, p->shared, stream, &attribute, 1};
+    return plan->driver.launch_with(&settings, p->function, p->parameters, NULL);
+}
+
 static int launch_plainly(Plan *plan, const Table *table, const uint64_t *base, void *stream) {
     uint64_t value[MAX_ARGUMENTS];
     void *pointer[MAX_ARGUMENTS];
@@ -170,7 +190,8 @@ static int launch_plainly(Plan *plan, const Table *table, const uint64_t *base, 
         if (o->programs == 0)
             continue;
         NodeParameters p = fill(table, o, base, value, pointer);
-        int code = plan->driver.launch_kernel(p.function, p.grid_x, 1, 1, p.block_x, 1, 1, p.shared, stream, pointer, NULL);
+        int code = o->early ? launch_early(plan, &p, stream)
+                            : plan->driver.launch_kernel(p.function, p.grid_x, 1, 1, p.block_x, 1, 1, p.shared, stream, pointer, NULL);
         if (code)
             return code;
         plain_launches++;

@@ -5,7 +5,7 @@ one slab.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import sympy
 import torch
@@ -15,6 +15,8 @@ from loopir.ir.expr import example_value
 from loopir.ir.node import Buffer
 from loopir.ir.program import Allocate, ExternCall, Free, Launch, Program, Step
 from loopir.ir.simplify import ZERO, ceil_div, product
+
+from .independent import WHOLE_SLAB, Accesses, independent_before
 
 ALIGNMENT = 64
 
@@ -107,19 +109,27 @@ def _close(
     owner = {name: slot for slot in slots for name in slot.names}
     tensors: dict[str, int] = {}
     calls = []
-    for launch in launches:
+    touched = [Accesses() for _ in launches]
+    for launch, accesses in zip(launches, touched):
         places = []
-        for name, start in launch.operands:
+        kernel = program.kernels[launch.kernel]
+        for (name, start), own in zip(launch.operands, kernel.buffers, strict=True):
             root, offset = _root(name, owner), start * program.buffers[name].dtype.itemsize
+            part = WHOLE_SLAB if root is not None else _part(owner[name], program)
+            accesses.add(root, part, own.role != "in")
             if root is None:
                 places.append(Place(-1, owner[name].offset + offset))
             else:
                 places.append(Place(tensors.setdefault(root, len(tensors)), offset))
-        calls.append(RunCall(launch.kernel, tuple(places), program.kernels[launch.kernel].sizes))
+        calls.append(RunCall(launch.kernel, tuple(places), kernel.sizes))
     count = len(tensors) + (size != 0)
     calls = [
-        RunCall(c.source, tuple(Place(p.parameter % count, p.offset) for p in c.places), c.sizes)
-        for c in calls
+        replace(
+            call,
+            places=tuple(Place(p.parameter % count, p.offset) for p in call.places),
+            beside=beside,
+        )
+        for call, beside in zip(calls, independent_before(touched), strict=True)
     ]
     run = Run(count, _symbols(calls, size), tuple(calls), launch_device(program, launches[0]), size)
     used = {name for launch in launches for name in launch.buffers}
@@ -172,6 +182,14 @@ def _root(name: str, owner: dict[str, Slot]) -> str | None:
     if slot is None:
         return name
     return slot.source if slot.source is not None else slot.result
+
+
+def _part(slot: Slot, program: Program) -> tuple[float, float]:
+    """The bytes of the slab that a slot may use."""
+    size = size_in_bytes(program.buffers[slot.names[0]])
+    if not (size.is_Integer and slot.offset.is_Integer):
+        return WHOLE_SLAB
+    return int(slot.offset), int(slot.offset) + int(size)
 
 
 def size_in_bytes(buffer: Buffer) -> sympy.Expr:
