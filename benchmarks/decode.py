@@ -26,7 +26,7 @@ from benchmarks.measure import alternate, awaited_clock
 PROMPT, LENGTH, TOKENS, ROUNDS = 128, 1024, 64, 7
 COPIED = 1 << 30
 """Bytes of the copy that gives the bandwidth."""
-Decode = Callable[[torch.Tensor, Any], torch.Tensor]
+Decode = Callable[[torch.Tensor, Any], tuple[torch.Tensor, torch.Tensor]]
 
 
 def llama(layers: int) -> nn.Module:
@@ -67,10 +67,11 @@ def rewind(cache: Any) -> None:
 
 
 def decoder(model: nn.Module) -> Decode:
-    """Takes a token and a cache; returns the logits of the next token."""
+    """Takes a token and a cache; returns the next token, chosen greedily, and its logits."""
 
-    def decode(token: torch.Tensor, cache: Any) -> torch.Tensor:
-        return model(token, past_key_values=cache, use_cache=True).logits[:, -1]
+    def decode(token: torch.Tensor, cache: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        logits = model(token, past_key_values=cache, use_cache=True).logits[:, -1]
+        return logits.argmax(-1, keepdim=True), logits
 
     return decode
 
@@ -81,7 +82,7 @@ def generate(decode: Decode, cache: Any, tokens: int) -> None:
     token = torch.zeros(1, 1, dtype=torch.long, device="cuda")
     with torch.no_grad():
         for _ in range(tokens):
-            token = decode(token, cache).argmax(-1, keepdim=True)
+            token = decode(token, cache)[0].clone()
 
 
 def first_seconds(decode: Decode, cache: Any) -> float:
@@ -95,7 +96,7 @@ def error_of(decode: Decode, cache: Any, exact: torch.Tensor) -> float:
     """How far the logits of a token are from the exact ones."""
     rewind(cache)
     with torch.no_grad():
-        logits = decode(torch.zeros(1, 1, dtype=torch.long, device="cuda"), cache)
+        _, logits = decode(torch.zeros(1, 1, dtype=torch.long, device="cuda"), cache)
     return (logits.float() - exact).square().mean().sqrt().item()
 
 
@@ -103,7 +104,7 @@ def exact_logits(model: nn.Module) -> torch.Tensor:
     precise = copy.deepcopy(model).float()
     token = torch.zeros(1, 1, dtype=torch.long, device="cuda")
     with torch.no_grad():
-        return decoder(precise)(token, prompted(precise))
+        return decoder(precise)(token, prompted(precise))[1]
 
 
 def profile(call: Callable[[], None]) -> None:

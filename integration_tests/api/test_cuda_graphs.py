@@ -133,6 +133,52 @@ def test_inputs_and_views_of_them_are_results():
             x.add_(1)
 
 
+def chain(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Small kernels that need each other's results, among library calls, fills and copies."""
+    found = []
+    for _ in range(4):
+        x = torch.softmax(x @ w, -1).cumsum(0)
+        x = x / x.sum(-1, keepdim=True) + x.flip(0).amax(0)
+        order = x.sort(-1).indices
+        counts = torch.zeros_like(x).scatter_add(-1, order, x)
+        x = counts.roll(1, 0) - counts.mean(0) + torch.linalg.vector_norm(x)
+        found += [x.sum(), x.std(1)]
+    return (*found, x)
+
+
+@pytest.mark.parametrize("rows", [1, 40, 513])
+def test_launches_that_begin_early_wait_for_what_they_read(rows: int):
+    x, w = make(rows, 96), make(96, 96)
+    f = compiled(chain, x, w)
+    with torch.no_grad():
+        for _ in range(60):
+            x.copy_(make(rows, 96))
+            w.copy_(make(96, 96))
+            for result, expected in zip(f(x, w), chain(x, w), strict=True):
+                torch.testing.assert_close(result, expected, rtol=1e-3, atol=1e-3)
+    assert inductor_triton.counters["replayed"] > 40
+
+
+def test_launches_that_begin_early_in_a_graph_of_the_user():
+    x = make(7, 96)
+    f = compiled(lambda x: torch.softmax(x * 2, -1) + 1, x)
+    with torch.no_grad():
+        f(x), f(x)
+        graph, held = torch.cuda.CUDAGraph(), make(7, 96)
+        with torch.cuda.graph(graph):
+            held.zero_()
+            held.add_(f(held))
+            torch.zeros(3, device="cuda")
+            held.copy_(f(held))
+            result = f(held).sum()
+        for _ in range(50):
+            graph.replay()
+        zero = torch.zeros(7, 96, device="cuda")
+        expected = torch.softmax((torch.softmax(zero, -1) + 1) * 2, -1) + 1
+        expected = (torch.softmax(expected * 2, -1) + 1).sum()
+        torch.testing.assert_close(result, expected)
+
+
 def test_random_numbers_differ_between_replays():
     def noisy(x: torch.Tensor) -> torch.Tensor:
         return torch.dropout(x, 0.5, True) @ x
