@@ -90,12 +90,14 @@ if TYPE_CHECKING:
     from loopir.ir.verify import check_kernel
 
     from .backend import (
+        Attention,
         CodeGenerator,
         Contraction,
         KernelSource,
         LaunchesParts,
         LinksRuns,
         Offer,
+        OffersAttention,
         OffersContractions,
         OffersTemplates,
         Packed,
@@ -147,8 +149,8 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 __all__ = [
-    "OPS", "PASSES", "REDUCTIONS", "STAGES", "ArtifactStore", "Body", "BufferSummary", "BuildError",
-    "Call", "CallSummary",
+    "OPS", "PASSES", "REDUCTIONS", "STAGES", "ArtifactStore", "Attention", "Body", "BufferSummary",
+    "BuildError", "Call", "CallSummary",
     "CodeGenerator", "Contraction", "Decision", "Domain", "DtypeRule", "ElementFunction",
     "ExtensionError",
     "ExternCall",
@@ -156,8 +158,9 @@ __all__ = [
     "GraphPass", "HostProgram", "HostText", "Installed", "Instruction", "Interval", "Kernel",
     "KernelBuffer", "KernelSource", "Launch", "LaunchesParts", "LinksRuns",
     "LoopIRError", "LoweredGraph",
-    "LoweringError", "LoweringTable", "Mod", "Offer", "OffersContractions", "OffersTemplates",
-    "OpSpec", "Operand", "OpsHandler", "Options", "Packed", "ParseError", "Pipeline",
+    "LoweringError", "LoweringTable", "Mod", "Offer", "OffersAttention", "OffersContractions",
+    "OffersTemplates", "OpSpec", "Operand", "OpsHandler", "Options", "Packed", "ParseError",
+    "Pipeline",
     "PipelineStage", "Place", "PointwiseStep", "PreparesOperators", "Program",
     "ProgramCacheEntry", "ProgramSummary", "Range",
     "Recorder", "Reproducible", "Rule", "Run", "RunCall", "ScheduleError", "SelectsKernels",

@@ -1,8 +1,9 @@
 """What a code generator is (contract G): ``CodeGenerator``, and optional protocols.
 
 A generator supports more than kernels by having the methods of ``OffersContractions``,
-``OffersTemplates``, ``LinksRuns``, ``LaunchesParts``, ``Reproducible`` or ``StoresLaunchers``, and
-fewer kernels than all by that of ``SelectsKernels``; loopir tests for each with ``isinstance``.
+``OffersAttention``, ``OffersTemplates``, ``LinksRuns``, ``LaunchesParts``, ``Reproducible`` or
+``StoresLaunchers``, and fewer kernels than all by that of ``SelectsKernels``; loopir tests for each
+with ``isinstance``.
 Without them, its programs consist of kernels, extern calls and one Python call per launch.
 """
 
@@ -153,6 +154,37 @@ class OffersContractions(Protocol):
     def offer(self, contraction: Contraction) -> Offer | None:
         """The operator to call instead, or None to leave the graph as it is. Pure; asked once per
         contraction with the longest chain of steps that the graph has.
+        """
+        ...
+
+
+# Attention: calls in graphs of inference.
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """``softmax(scale * query @ key.T + mask) @ value`` of tensors ``[batch, heads, length,
+    size]``. Key and value have the same number of heads, each for as many heads of query that
+    follow each other. ``mask``: bools, True where a key is seen, or numbers to add; it is broadcast
+    to all scores. ``is_causal``: query ``q`` sees key ``k`` if ``k <= q``.
+    """
+
+    query: TensorMeta
+    key: TensorMeta
+    value: TensorMeta
+    mask: TensorMeta | None
+    is_causal: bool
+    scale: float
+
+
+@runtime_checkable
+class OffersAttention(Protocol):
+    """A backend with its own operators for attention."""
+
+    def offer_attention(self, attention: Attention) -> OpOverload | None:
+        """The operator to call instead with the fields of ``attention``, in order; None to leave
+        the call as it is. It returns one tensor, laid out as ``[batch, queries, heads, width]``
+        and transposed; a query that sees no key has a result of 0. Pure.
         """
         ...
 

@@ -7,11 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from torch._ops import OpOverload
+
 from loopir.backend import (
+    Attention,
     CodeGenerator,
     Contraction,
     KernelSource,
     Offer,
+    OffersAttention,
     OffersContractions,
     OffersTemplates,
     Reproducible,
@@ -48,7 +52,8 @@ def share_devices(
 class SharedDevice:
     """Gives each kernel to the first of two generators if it supports it, else to the second.
 
-    Templates and contractions are the first one's. Both build their kernels one launch at a time.
+    Templates, contractions and attention are the first one's. Both build their kernels one launch
+    at a time.
     """
 
     parts: tuple[CodeGenerator, CodeGenerator]
@@ -94,6 +99,10 @@ class SharedDevice:
     def offer(self, contraction: Contraction) -> Offer | None:
         first = self.parts[0]
         return first.offer(contraction) if isinstance(first, OffersContractions) else None
+
+    def offer_attention(self, attention: Attention) -> OpOverload | None:
+        first = self.parts[0]
+        return first.offer_attention(attention) if isinstance(first, OffersAttention) else None
 
     def refuses(self, template: Template) -> str:
         first = self.parts[0]

@@ -12,7 +12,16 @@ from primops import TensorMeta
 from torch import fx
 
 from .attention import attended_strides
-from .match import VIEWS, add_call, apply_to_calls, arguments_of, dense, name_of, tensor_of
+from .match import (
+    VIEWS,
+    add_call,
+    apply_to_calls,
+    arguments_of,
+    dense,
+    name_of,
+    same_shape,
+    tensor_of,
+)
 
 aten = torch.ops.aten
 
@@ -26,7 +35,7 @@ def group_queries(gm: fx.GraphModule) -> int:
 
 def _group(node: fx.Node) -> bool:
     query, key, value, dropout, is_causal, mask, _ = arguments_of(node)
-    keys, values = _repeated(key), _repeated(value)
+    keys, values = repeated(key), repeated(value)
     results = [user for user in node.users if user.users]
     is_read = bool(results) and all(user.args[1] == 0 for user in results)
     if keys is None or values is None or dropout or is_causal or not is_read:
@@ -57,7 +66,7 @@ def _group(node: fx.Node) -> bool:
     return True
 
 
-def _repeated(node: Any) -> fx.Node | None:
+def repeated(node: Any) -> fx.Node | None:
     """The tensor whose heads, dim 1, are repeated one after the other; None for anything else."""
     source: Any = node.args[0] if name_of(node) in VIEWS else None
     while name_of(source) in ("clone", "contiguous"):
@@ -67,5 +76,7 @@ def _repeated(node: Any) -> fx.Node | None:
         return None
     narrow, wide, whole = (tensor_of(each).shape for each in (before, source, node))
     batch, heads, count, *rest = wide
-    is_repeated = narrow == (batch, heads, 1, *rest) and whole == (batch, heads * count, *rest)
+    is_repeated = same_shape(narrow, (batch, heads, 1, *rest)) and same_shape(
+        whole, (batch, heads * count, *rest)
+    )
     return before.args[0] if is_repeated else None

@@ -18,6 +18,7 @@ from .fold import fold_batch_norms, fold_constants
 from .grouped_queries import group_queries
 from .layout import choose_layouts
 from .match import keep_outputs, remove_dead
+from .offered_attention import offer_attention
 from .padding import pad_products
 from .products import multiply_convolutions
 from .scalars import move_scalars
@@ -32,13 +33,13 @@ def rewrite_patterns(
     rounding.
 
     Constants (``get_attr``) are folded; a batch norm with constant statistics is folded into its
-    convolution; attention in its usual forms becomes one call, which on the CPU does not repeat
-    keys for a single query; padding, concatenation and bias additions are simplified; code
-    generators may replace convolutions and linear layers together with the pointwise operations
-    after them; small convolutions and patches in training become matrix products; biases of
-    convolutions on CUDA devices become additions in loops; sizes of 16-bit products on CUDA devices
-    are padded to multiples of 8; scalars that the CPU computes for another device are copied
-    together; convolution nets use channels-last where that is faster.
+    convolution; attention in its usual forms becomes one call, for which code generators may have
+    operators, and which on the CPU does not repeat keys for a single query; padding, concatenation
+    and bias additions are simplified; code generators may replace convolutions and linear layers
+    together with the pointwise operations after them; small convolutions and patches in training
+    become matrix products; biases of convolutions on CUDA devices become additions in loops; sizes
+    of 16-bit products on CUDA devices are padded to multiples of 8; scalars that the CPU computes
+    for another device are copied together; convolution nets use channels-last where that is faster.
     """
     options = options or Options()
     if not options.patterns:
@@ -50,6 +51,8 @@ def rewrite_patterns(
     clean_up(gm)
     if options.inference:
         fuse_attention(gm)
+        if options.templates:
+            offer_attention(gm, codegens or {})
         group_queries(gm)
     if may("pattern", "fold_constants"):
         fold_constants(gm, options.freeze)
