@@ -11,6 +11,7 @@ import loopir
 import torch
 from loopir import (
     ArtifactStore,
+    Attention,
     BuildError,
     Kernel,
     KernelSource,
@@ -22,6 +23,7 @@ from loopir import (
 )
 from torch._ops import OpOverload
 
+from inductor_triton.attention import offered as offered_attention
 from inductor_triton.attention import operator as attention_operator
 from inductor_triton.cuda_graphs.replay import accelerate
 from inductor_triton.kernels.codegen import generate_sequence
@@ -44,8 +46,8 @@ from .spec import by_source, parts_of, sequence_of
 from .toolchain import load_interpreter
 
 HOPPER = (9, 0)
-OPERATORS = (attention_operator,)
-"""The modules that implement operators of other packages on CUDA devices."""
+OPERATORS = (attention_operator, offered_attention)
+"""The modules that implement operators on CUDA devices."""
 
 
 @dataclass(slots=True, eq=False)
@@ -132,6 +134,10 @@ class TritonCodeGenerator:
         deterministic.
         """
         return generate_any(as_product(template))
+
+    def offer_attention(self, attention: Attention) -> OpOverload | None:
+        """The operator for attention of few queries on CUDA devices."""
+        return offered_attention.offered(attention) if self.device == "cuda" else None
 
     def build(
         self, sources: Sequence[KernelSource], store: ArtifactStore

@@ -10,6 +10,7 @@ import torch
 
 from .backward import gradients
 from .configurations import FORWARD, configuration
+from .few_queries import has_few_queries, run_few
 from .forward import generate_forward
 from .running import Call, Kernels, Result, build_on_device, prepare
 
@@ -47,7 +48,10 @@ def attend(
         return _dense("attention", query, key, value, *others)
     out = Result(result_like(query, value))
     sums = query.new_empty(query.shape[:-1], dtype=torch.float32)
-    run_forward(call, kernels, out.memory, sums)
+    if has_few_queries(call):
+        run_few(call, None, kernels, out.memory, sums)
+    else:
+        run_forward(call, kernels, out.memory, sums)
     return out.finish(), sums
 
 

@@ -37,7 +37,8 @@ LOCALS = (
     "kv_head", "pair", "tile", "tiles", "row", "count", "step", "block", "query_tile", "key_tile",
     "value_tile", "grad_tile", "products", "score", "logits", "weights", "slope", "top", "total",
     "base", "new", "keep", "acc", "sums_row", "delta_row", "dk", "dv", "dq", "group", "b", "h",
-    "delta", "visible", "valid", "outside", "MBLOCK", "NBLOCK", "DBLOCK", "EBLOCK",
+    "delta", "visible", "valid", "outside", "part", "place", "last", "seen",
+    "MBLOCK", "NBLOCK", "DBLOCK", "EBLOCK",
     *(
         f"{name}_{what}"
         for name in ("query", "key", "value", "out", "grad", "dq", "dk", "dv")
@@ -84,6 +85,8 @@ class TileWriter:
     vectors: tuple[tuple[str, str], ...] = ()
     """float32 tensors of one number per query, with their roles."""
     written: tuple[str, ...]
+    head_axes: frozenset[str] = NOTHING
+    """The axes of a tile along which query heads vary."""
 
     def __init__(self, problem: Problem, config: Config) -> None:
         self.problem, self.config = problem, config
@@ -178,11 +181,16 @@ class TileWriter:
         if own == M:
             self.line("kv_head = head // groups" if self.problem.is_grouped else "kv_head = head")
         for axis in "de":
-            self.line(f"{axis} = tl.arange(0, {axis.upper()}BLOCK)[None, :]")
-            if self.columns(axis)[0] != self.columns(axis)[1]:
-                self.line(f"{axis}mask = {axis} < {self.columns(axis)[0]}")
+            self.place_columns(axis)
         self.line(f"{own}first = tile * {block}")
         self.place(own)
+
+    def place_columns(self, axis: str) -> None:
+        """Writes the positions of a row's elements."""
+        size, block = self.columns(axis)
+        self.line(f"{axis} = tl.arange(0, {axis.upper()}BLOCK)[None, :]")
+        if size != block:
+            self.line(f"{axis}mask = {axis} < {size}")
 
     def place(self, axis: str) -> None:
         """Writes the positions along an axis of a tile that begins at ``<axis>first``."""
@@ -258,7 +266,7 @@ class TileWriter:
         self.line("h = head.to(tl.int32)")
         given = {
             "b": Term("b", NOTHING, torch.int32),
-            "h": Term("h", NOTHING, torch.int32),
+            "h": Term("h", self.head_axes, torch.int32),
             "q": Term("m", frozenset(M), torch.int32),
             "k": Term("n", frozenset(N), torch.int32),
         }
