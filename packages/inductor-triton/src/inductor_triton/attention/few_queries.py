@@ -140,15 +140,16 @@ class _Parts(TileWriter):
     def _tile_of_keys(self, functions: dict[str, FunctionWriter]) -> None:
         self.line(f"key_tile = {self.load(KEY)}")
         self.line(f"value_tile = {self.load(VALUE)}")
+        if self.few.mask is not None:  # before the product, which hides the time of the load
+            self.line(f"bias_tile = {self._mask_tile()}")
         self.line(f"products = {self.dot('query_tile', 'tl.trans(key_tile)')}")
         hides = ["nmask"]
         if "score" not in functions:
             self.line(f"products = products * {self.problem.scale!r}")
         if self.few.mask is torch.bool:
-            self.line(f"seen = {self._mask_tile('False')}")
-            hides.append("seen")
+            hides.append("bias_tile")
         elif self.few.mask is not None:
-            self.line(f"products = products + {self._mask_tile('0.0')}.to(tl.float32)")
+            self.line("products = products + bias_tile.to(tl.float32)")
         self.logits(functions, True, hides)
         self.line("new = tl.maximum(top, tl.reduce(logits, 1, combine_max))")
         self.line("base = tl.where(new == -float('inf'), 0.0, new)")
@@ -159,14 +160,14 @@ class _Parts(TileWriter):
         self.line(f"acc = {self.dot(self.narrowed('weights'), 'value_tile', 'acc')}")
         self.line("top = new")
 
-    def _mask_tile(self, other: str) -> str:
+    def _mask_tile(self) -> str:
         """The load of the mask: a row of it serves all rows of the tile if they have the same."""
         place = "bias + batch.to(tl.int64) * bias_batch + n.to(INDEX) * bias_column"
         mask = "nmask"
         if self.few.by_row:
             place += " + head.to(INDEX) * bias_head + m.to(INDEX) * bias_row"
             mask = "mmask & nmask"
-        return f"tl.load({place}, mask={mask}, other={other})"
+        return f"tl.load({place}, mask={mask}, other={0 if self.few.mask is torch.bool else 0.0})"
 
 
 class _Combined(TileWriter):

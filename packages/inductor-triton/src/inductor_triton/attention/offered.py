@@ -64,8 +64,8 @@ _LIBRARY.define(
 _LIBRARY.impl("attention", attend, "CUDA")
 _LIBRARY.impl("attention", _dense, "CPU")
 _LIBRARY.impl("attention", lambda query, key, value, *_: result_like(query, value), "Meta")
-ATTENTION = torch.ops.inductor_triton.attention.default
-ATTENTION.direct = attend  # hosts need no dispatcher
+ATTENTION: OpOverload = torch.ops.inductor_triton.attention.default
+ATTENTION.direct = attend  # type: ignore[attr-defined] - hosts need no dispatcher
 
 
 def offered(attention: Attention) -> OpOverload | None:
@@ -73,18 +73,18 @@ def offered(attention: Attention) -> OpOverload | None:
     shared, or if a program per head would leave multiprocessors idle.
     """
     query, key, value, mask = attention.query, attention.key, attention.value, attention.mask
-    batch, heads, queries, depth = query.shape
-    kv_heads, width = key.shape[1], value.shape[-1]
-    if not all(isinstance(size, int) for size in (heads, queries, depth, kv_heads, width)):
+    (batch, heads, queries, depth), width = query.shape, value.shape[-1]
+    sizes = [size for size in (heads, key.shape[1], queries, depth, width) if isinstance(size, int)]
+    if len(sizes) < 5:  # a symbol
         return None
-    groups = heads // kv_heads
-    is_small = queries * groups <= SMALLEST and 0 < max(depth, width) <= WIDEST
+    groups = sizes[0] // sizes[1]
+    is_small = sizes[2] * groups <= SMALLEST and max(sizes[3:]) <= WIDEST
     has_kernel = query.dtype in DTYPES and (mask is None or mask.dtype in MASKS)
     if not is_small or not has_kernel:
         return None
     if groups > 1:
         return ATTENTION
     keys = key.shape[2]
-    has_few_heads = isinstance(batch, int) and batch * heads < MULTIPROCESSORS
+    has_few_heads = isinstance(batch, int) and batch * sizes[0] < MULTIPROCESSORS
     has_many_keys = not isinstance(keys, int) or keys >= FEWEST_KEYS
     return ATTENTION if has_few_heads and has_many_keys else None

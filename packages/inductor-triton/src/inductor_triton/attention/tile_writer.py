@@ -37,7 +37,7 @@ LOCALS = (
     "kv_head", "pair", "tile", "tiles", "row", "count", "step", "block", "query_tile", "key_tile",
     "value_tile", "grad_tile", "products", "score", "logits", "weights", "slope", "top", "total",
     "base", "new", "keep", "acc", "sums_row", "delta_row", "dk", "dv", "dq", "group", "b", "h",
-    "delta", "visible", "valid", "outside", "part", "place", "last", "seen",
+    "delta", "visible", "valid", "outside", "part", "place", "last", "share",
     "MBLOCK", "NBLOCK", "DBLOCK", "EBLOCK",
     *(
         f"{name}_{what}"

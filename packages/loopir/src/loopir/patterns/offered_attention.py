@@ -100,16 +100,21 @@ def _described(operands: tuple[Any, ...], given: Mapping[str, Any]) -> Attention
     query, key, value = map(tensor_of, operands[:3])
     mask = meta_of(operands[3])
     metas = (query, key, value)
-    if any(meta.ndim != 4 for meta in metas) or (mask is not None and mask.ndim > 4):
+    if any(meta.ndim != 4 for meta in metas):
         return None
-    heads, kv_heads, depth, scale = query.shape[1], key.shape[1], query.shape[3], given["scale"]
-    if not all(isinstance(size, int) and size > 0 for size in (heads, kv_heads, depth)):
+    if mask is not None and (mask.ndim > 4 or mask.device != query.device):
+        return None
+    scale: Any = given["scale"]
+    (_, heads, _, depth), kv_heads = query.shape, key.shape[1]
+    if not (isinstance(heads, int) and isinstance(kv_heads, int) and isinstance(depth, int)):
+        return None
+    if not (heads and kv_heads and depth):
         return None
     scale = depth**-0.5 if scale is None else scale
     fits = (
         all(same_shape(meta.shape[:1], query.shape[:1]) for meta in metas)
         and same_shape(key.shape[:3], value.shape[:3])
-        and key.shape[3] == depth
+        and same_shape(key.shape[3:], query.shape[3:])
         and heads % kv_heads == 0
         and len({(meta.dtype, meta.device) for meta in metas}) == 1
         and isinstance(scale, int | float)
