@@ -13,6 +13,7 @@ from loopir.ir.program import ExternCall
 from loopir.testing import EvaluatorCodeGenerator
 from primops.meta import contiguous
 from primops.testing import trace
+from symshapes import FakeTensorMode, ShapeEnv
 from torch import fx
 
 aten = torch.ops.aten
@@ -102,7 +103,7 @@ def test_values(function, queries, heads):
     assert [asked.key.shape[1] for asked in codegen.asked][-1:] == [heads or GROUPS]
 
 
-def decoding(name: str, shape: tuple, length: int = 1024, **options: object):
+def decoding(name: str, shape: tuple, length: int | torch.SymInt = 1024, **options: object):
     """A graph on a CUDA device: keys and values repeated, and one of the library's operators."""
 
     def meta(*shape):
@@ -172,3 +173,14 @@ def test_graphs_of_training_and_without_templates_are_left_alone(options):
     gm = decoding("_scaled_dot_product_flash_attention", (1, 8, 1, 64))
     rewrite_patterns(gm, {"cuda": Offering("cuda")}, options)
     assert not gm.graph.find_nodes(op="call_function", target=OPERATOR)
+
+
+@pytest.mark.filterwarnings("ignore:Raw SymInt")
+@pytest.mark.parametrize("is_known", [True, False])
+def test_lengths_may_be_symbols(is_known):
+    rows = FakeTensorMode().from_real(torch.randn(8, 3), source="x", dynamic_dims=[0]).shape[0]
+    length = rows if is_known else ShapeEnv().create_unbacked(lower=0)
+    gm = decoding("_scaled_dot_product_efficient_attention", (1, 8, 1, 64), length)
+    rewrite_patterns(gm, {"cuda": Offering("cuda")}, Options(inference=True))
+    (call,) = gm.graph.find_nodes(op="call_function", target=OPERATOR)
+    assert call.args[1].op == call.args[2].op == "placeholder"
