@@ -18,6 +18,7 @@ from inductor_triton.products.matmul import without_engine
 from inductor_triton.spec import LaunchSpec, launch_spec
 from inductor_triton.toolchain import execute_kernel, load_part, load_triton, triton_version
 
+from .driver import MOST_EARLY
 from .grid import program_counter
 from .workers import run_all
 
@@ -27,10 +28,6 @@ SUFFIX = ".kernel"
 MOST_PARSES = 5
 EARLY = 90
 """The compute capability with launches that may begin before the one ahead of them has ended."""
-MOST_EARLY = 8192
-"""Programs of such a launch: each of them waits, which takes longer than it saves if they are
-many.
-"""
 
 
 @dataclass(frozen=True, slots=True)

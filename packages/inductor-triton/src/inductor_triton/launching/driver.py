@@ -15,6 +15,12 @@ from loopir import ToolError
 MAX_DYNAMIC_SHARED = 8
 INVALID_CONTEXT = 201
 STATIC_SHARED_LIMIT = 48 * 1024
+MOST_EARLY = 8192
+"""Programs of a launch that begins early: each of them waits, which takes longer than it saves if
+they are many.
+"""
+BEGINS_EARLY = 6
+"""CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION."""
 TRAILING_POINTERS = 2
 """Every Triton kernel takes a global and a profile scratch pointer after its own arguments."""
 
@@ -70,6 +76,21 @@ def functions_table() -> bytes:
     )
 
 
+class _Attribute(ctypes.Structure):
+    _fields_ = (("id", ctypes.c_int), ("padding", ctypes.c_int), ("value", ctypes.c_int * 16))
+
+
+class _Settings(ctypes.Structure):
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("shared", ctypes.c_uint),
+        ("stream", ctypes.c_void_p), ("attributes", ctypes.POINTER(_Attribute)),
+        ("count", ctypes.c_uint),
+    )  # fmt: skip
+
+
+_EARLY = _Attribute(BEGINS_EARLY, 0, (1,))
+
+
 class DeviceFunction:
     """A kernel loaded into the primary context of a device. ``early``: it waits for the launches
     ahead of it and may begin before they have ended.
@@ -103,6 +124,10 @@ class DeviceFunction:
         """The driver's handle."""
         return self._function.value or 0
 
+    def begins_early(self, programs: int) -> bool:
+        """Whether a launch of so many programs begins before the one ahead of it has ended."""
+        return self.early and programs <= MOST_EARLY
+
     def launch(self, programs: int, stream: int, arguments: Sequence[int]) -> None:
         """Queues ``programs`` blocks on ``stream``; ``arguments`` are device addresses and ints,
         each passed as 8 bytes.
@@ -112,14 +137,22 @@ class DeviceFunction:
         # overwrite them.
         values[: len(arguments)] = arguments
         grid, block = (programs, 1, 1), (self.threads, 1, 1)
-        request = (self._function, *grid, *block, self.shared, _handle(stream), pointers, None)
-        code = driver_library().cuLaunchKernel(*request)
+        request: tuple[Any, ...]
+        if self.begins_early(programs):
+            early = ctypes.pointer(_EARLY)
+            settings = _Settings(grid, block, self.shared, _handle(stream), early, 1)
+            launch = driver_library().cuLaunchKernelEx
+            request = (ctypes.byref(settings), self._function, pointers, None)
+        else:
+            launch = driver_library().cuLaunchKernel
+            request = (self._function, *grid, *block, self.shared, _handle(stream), pointers, None)
+        code = launch(*request)
         if code == INVALID_CONTEXT:
             # A thread that has made no CUDA call yet has no context.
             _check(driver_library().cuCtxSetCurrent(self._context), "cuCtxSetCurrent")
-            code = driver_library().cuLaunchKernel(*request)
+            code = launch(*request)
         if code:
-            _check(code, "cuLaunchKernel")
+            _check(code, "launching a kernel")
 
     def _argument_slots(self, count: int) -> tuple[Any, Any]:
         """This thread's 8-byte argument slots, including the two extra ones of every Triton kernel,

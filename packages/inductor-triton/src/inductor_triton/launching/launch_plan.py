@@ -19,7 +19,6 @@ from loopir import ArtifactStore, KernelBuffer, KernelSource, Place, Run, ceil_d
 
 from inductor_triton.spec import by_source, parts_of, sequence_of
 
-from .compile import MOST_EARLY
 from .driver import DeviceFunction, functions_table, primary_context
 from .extension import load_extension
 from .grid import size_function
@@ -223,7 +222,7 @@ def _runtime_functions() -> tuple[Callable[..., Any], ...]:
 
 def _row(operation: Operation) -> tuple[object, ...]:
     f = operation.function
-    early = f.early and operation.programs <= MOST_EARLY
+    early = f.begins_early(operation.programs)
     return f.handle, operation.programs, f.threads, f.shared, early, operation.arguments
 
 
