@@ -14,6 +14,7 @@ import aotgrad
 import inductor_triton
 import pytest
 import torch
+import torchstrata
 from inductor_triton.cuda_graphs.replay import Replay
 from torch import nn
 
@@ -139,8 +140,8 @@ def chain(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
     for _ in range(4):
         x = torch.softmax(x @ w, -1).cumsum(0)
         x = x / x.sum(-1, keepdim=True) + x.flip(0).amax(0)
-        order = x.sort(-1).indices
-        counts = torch.zeros_like(x).scatter_add(-1, order, x)
+        values = x.sort(-1).values
+        counts = torch.zeros_like(x).index_add(0, torch.arange(len(x), device=x.device), values)
         x = counts.roll(1, 0) - counts.mean(0) + torch.linalg.vector_norm(x)
         found += [x.sum(), x.std(1)]
     return (*found, x)
@@ -157,6 +158,28 @@ def test_launches_that_begin_early_wait_for_what_they_read(rows: int):
             for result, expected in zip(f(x, w), chain(x, w), strict=True):
                 torch.testing.assert_close(result, expected, rtol=1e-3, atol=1e-3)
     assert inductor_triton.counters["replayed"] > 40
+
+
+def own_kernels(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """A chain without library calls: a launch plan."""
+    found = []
+    for _ in range(4):
+        x = torch.softmax(x + w.sum(0), -1).cumsum(0)
+        x = x / x.sum(0) + x.flip(0).amax(0)
+        found += [x.sum(), x.std(1)]
+    return (*found, x)
+
+
+def test_a_plan_of_launches_that_begin_early():
+    x, w = make(300, 96), make(96, 96)
+    f = compiled(own_kernels, x, w)
+    with torch.no_grad():
+        for _ in range(200):
+            x.copy_(make(300, 96))
+            w.copy_(make(96, 96))
+            for result, expected in zip(f(x, w), own_kernels(x, w), strict=True):
+                torch.testing.assert_close(result, expected, rtol=1e-3, atol=1e-3)
+    assert inductor_triton.counters["recorded"] == 0
 
 
 def test_launches_that_begin_early_in_a_graph_of_the_user():
@@ -177,6 +200,24 @@ def test_launches_that_begin_early_in_a_graph_of_the_user():
         expected = torch.softmax((torch.softmax(zero, -1) + 1) * 2, -1) + 1
         expected = (torch.softmax(expected * 2, -1) + 1).sum()
         torch.testing.assert_close(result, expected)
+
+
+def test_attention_of_few_queries_is_recorded():
+    query, cache = make(1, 32, 1, 64), make(2, 1, 8, 512, 64)
+    mask = torch.arange(512, device="cuda")[None, None, None] < 300
+
+    def attend(query: torch.Tensor, cache: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        keys, values = cache.repeat_interleave(4, 2)
+        found = nn.functional.scaled_dot_product_attention(query, keys, values, mask)
+        return found.transpose(1, 2).reshape(1, -1) + 1
+
+    f = torchstrata.compile(attend, fullgraph=True)
+    with torch.no_grad():
+        for _ in range(12):
+            query.copy_(make(1, 32, 1, 64))
+            expected = attend(query, cache, mask)
+            torch.testing.assert_close(f(query, cache, mask), expected, rtol=1e-3, atol=1e-3)
+    assert inductor_triton.counters["replayed"] > 4
 
 
 def test_random_numbers_differ_between_replays():

@@ -39,6 +39,7 @@ class FakeDriver:
     def __init__(self) -> None:
         self.log: list[Any] = []
         self.graph: dict[int, Any] = {}
+        self.before: list[int] = []
         self.capturing = False
         self.context = 7
         self.fails = ""
@@ -62,6 +63,13 @@ class FakeDriver:
             "cuCtxGetCurrent": [ctypes.POINTER(P)],
             "cuCtxPushCurrent_v2": [P],
             "cuCtxPopCurrent_v2": [ctypes.POINTER(P)],
+            "cuGraphAddDependencies_v2": [
+                P,
+                ctypes.POINTER(P),
+                ctypes.POINTER(P),
+                ctypes.POINTER(ctypes.c_ubyte),
+                ctypes.c_size_t,
+            ],
             "cuLaunchKernelEx": [ctypes.POINTER(Settings), P, ctypes.POINTER(P), P],
         }
         self._callbacks = []
@@ -82,7 +90,10 @@ class FakeDriver:
             self.log.append(
                 ("early", attribute, args[1], settings.gx, settings.bx, self._values(args[2]))
             )
+        elif name == "cuGraphAddDependencies_v2":
+            self.log.append(("edge", args[1][0], args[2][0], args[3][0:8], args[4]))
         elif name == "cuGraphAddKernelNode_v2":
+            self.before.append(args[3])
             args[0][0] = 100 + len(self.graph)
             self.graph[100 + len(self.graph)] = self._node(args[4][0])
         elif name == "cuGraphExecKernelNodeSetParams_v2":
@@ -130,7 +141,7 @@ class Setting:
         self.programs = 4
         self.extension = extension
         self.memory = 0
-        self.early = False
+        self.early = self.second_early = False
         functions = (
             self.resolve,
             lambda device: self.stream,
@@ -150,7 +161,7 @@ class Setting:
             ((0, 0), (2 if self.memory else 1, 64), (-1, sizes[0])),
         )
         return self.extension.table(
-            (first, (2000, 8, 256, 0, False, ((1, 0), (0, 0), (-1, 5)))), self.memory
+            (first, (2000, 8, 256, 0, self.second_early, ((1, 0), (0, 0), (-1, 5)))), self.memory
         )
 
     def allocate(self, size: int, stream: int) -> int:
@@ -183,6 +194,19 @@ def test_kernels_that_wait_themselves_begin_early(extension):
     setting.early = True
     first, second = launches(A, B, 3)
     assert setting.run(A, B, 3) == [("early", [6, 1], *first), ("launch", *second)]
+    setting.run(A, B, 3)
+    assert setting.run(A, B, 3) == [("graph", 9, first, second)]
+    assert setting.driver.before == [0, 1]
+
+
+def test_an_edge_to_a_kernel_that_waits_itself(extension):
+    setting = Setting(extension)
+    setting.second_early = True
+    for _ in range(2):
+        setting.run(A, B, 3)
+    edge = ("edge", 100, 101, [1, 0, 1, 0, 0, 0, 0, 0], 1)
+    assert setting.run(A, B, 3) == [edge, ("graph", 9, *launches(A, B, 3))]
+    assert setting.driver.before == [0, 0]
 
 
 def test_later_calls_are_a_graph_that_is_patched(extension):

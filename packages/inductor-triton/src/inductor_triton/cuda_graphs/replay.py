@@ -63,6 +63,8 @@ overwritten results), ``refused`` (a recording failed), ``over_budget``, ``bytes
 ``unrecordable`` (programs), ``spent`` (forward recordings whose private values were used up).
 """
 
+RECORDED = ("aten.", "prims.", "inductor_triton.", "bytecode_dynamo.attention")
+"""The names of operators of which it is known that they can be recorded: torch's and ours."""
 NO_MEMORY = (
     "the device has too little memory to record a program as a CUDA graph; its kernels are "
     "launched one by one. Less memory for recordings: the option cuda_graph_memory; none: "
@@ -398,7 +400,7 @@ def recordable(host: HostProgram) -> torch.device | None:
     need no launch.
     """
     facts = host.facts
-    pure = all(name.startswith(("aten.", "prims.")) for name in facts.extern_ops)
+    pure = all(name.startswith(RECORDED) for name in facts.extern_ops)
     device = next(iter(facts.devices)) if len(facts.devices) == 1 else None
     is_known = pure and not facts.binds_sizes
     if device is not None and device.type == "cuda" and is_known and _library_calls(host):

@@ -63,17 +63,17 @@ PLAN_FUNCTIONS = (
     "cuGraphExecKernelNodeSetParams_v2", "cuGraphLaunch", "cuGraphDestroy", "cuGraphExecDestroy",
     "cuStreamIsCapturing",
     "cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2", "cuLaunchKernelEx",
+    "cuGraphAddDependencies_v2",
 )  # fmt: skip
-"""In the field order of ``Driver`` in ``native/plan.c``."""
+"""In the field order of ``Driver`` in ``native/plan.c``; drivers before CUDA 12.3 lack the last."""
 
 
 @cache
 def functions_table() -> bytes:
-    """The addresses of PLAN_FUNCTIONS, 8 bytes each."""
+    """The addresses of PLAN_FUNCTIONS, 8 bytes each; 0 for those that the driver lacks."""
     library = driver_library()
-    return b"".join(
-        bytes(ctypes.cast(getattr(library, name), ctypes.c_void_p)) for name in PLAN_FUNCTIONS
-    )
+    found = [getattr(library, name, ctypes.c_void_p()) for name in PLAN_FUNCTIONS]
+    return b"".join(bytes(ctypes.cast(function, ctypes.c_void_p)) for function in found)
 
 
 class _Attribute(ctypes.Structure):

@@ -37,6 +37,10 @@ typedef struct {
 } LaunchSettings; /* CUlaunchConfig */
 
 typedef struct {
+    unsigned char from_port, to_port, type, reserved[5];
+} EdgeData; /* CUgraphEdgeData */
+
+typedef struct {
     int (*launch_kernel)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
     int (*graph_create)(void **, unsigned);
     int (*graph_add_kernel)(void **, void *, void *const *, size_t, const NodeParameters *);
@@ -50,6 +54,7 @@ typedef struct {
     int (*push_context)(void *);
     int (*pop_context)(void **);
     int (*launch_with)(const LaunchSettings *, void *, void **, void **);
+    int (*graph_add_edges)(void *, void *const *, void *const *, const EdgeData *, size_t); /* NULL in old drivers */
 } Driver;
 
 typedef struct {
@@ -199,6 +204,9 @@ static int launch_plainly(Plan *plan, const Table *table, const uint64_t *base, 
     return 0;
 }
 
+/* the kernel ahead has reached its end, or says that the next one may begin; what it wrote need not be visible yet */
+static const EdgeData programmatic = {1, 0, 1};
+
 static int make_graph(Plan *plan, const Table *table, const uint64_t *base) {
     uint64_t value[MAX_ARGUMENTS];
     void *pointer[MAX_ARGUMENTS];
@@ -206,7 +214,11 @@ static int make_graph(Plan *plan, const Table *table, const uint64_t *base) {
     int code = plan->node ? plan->driver.graph_create(&plan->graph, 0) : 2;
     for (int i = 0; i < table->operations && !code; i++) {
         NodeParameters p = fill(table, &table->operation[i], base, value, pointer);
-        code = plan->driver.graph_add_kernel(&plan->node[i], plan->graph, i ? &plan->node[i - 1] : NULL, i > 0, &p);
+        int early = i && table->operation[i].early && plan->driver.graph_add_edges;
+        void *before = i && !early ? &plan->node[i - 1] : NULL;
+        code = plan->driver.graph_add_kernel(&plan->node[i], plan->graph, before, before != NULL, &p);
+        if (early && !code)
+            code = plan->driver.graph_add_edges(plan->graph, &plan->node[i - 1], &plan->node[i], &programmatic, 1);
     }
     if (!code)
         code = plan->driver.graph_instantiate(&plan->exec, plan->graph, 0);
