@@ -164,8 +164,8 @@ def own_kernels(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """A chain without library calls: a launch plan."""
     found = []
     for _ in range(4):
-        x = torch.softmax(x + w.sum(0), -1).cumsum(0)
-        x = x / x.sum(0) + x.flip(0).amax(0)
+        x = torch.softmax(x + w.sum(0).tanh(), -1).cumsum(0) / len(x)
+        x = x / (x.sum(0) + 1) + x.flip(0).amax(0)
         found += [x.sum(), x.std(1)]
     return (*found, x)
 
