@@ -1,5 +1,5 @@
-"""Training of GPT-2, BERT and ViT on a CUDA device in float16 with autocast: losses and step times
-next to torch.compile.
+"""Training of language models and image nets on a CUDA device in float16 with autocast: losses and
+step times next to torch.compile.
 
 usage: python -m benchmarks.gpu_training [MODEL...] [--steps N] [--alone] [--layers N] [--batch N]
 
@@ -12,7 +12,7 @@ them.
 
 ``error``: how far our losses are from float32 eager's (root mean square over the steps), over the
 same of eager's under autocast. ``ms``: our median step; the others' columns are how many times
-longer theirs take. ``cold_s``: the first two steps.
+longer theirs take. ``cold_s``: the first two steps. Last comes the geometric mean over the models.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ import io
 import statistics
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 import torchstrata
 from torch import nn
 
@@ -33,38 +35,81 @@ Compiler = Callable[[Callable[..., Any]], Callable[..., Any]]
 VOCABULARY = 8192
 
 
-def _transformer(name: str, **settings: Any) -> nn.Module:
+class Classifier(nn.Module):
+    """An image net with its loss, called like the models of transformers."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, pixel_values: torch.Tensor, labels: torch.Tensor) -> Any:
+        return SimpleNamespace(loss=F.cross_entropy(self.net(pixel_values).float(), labels))
+
+
+def _text(name: str, layers: int) -> nn.Module:
     import transformers
 
-    config, model = {
-        "gpt2": (transformers.GPT2Config, transformers.GPT2LMHeadModel),
-        "bert": (transformers.BertConfig, transformers.BertForMaskedLM),
-        "vit": (transformers.ViTConfig, transformers.ViTForImageClassification),
-    }[name]
-    return model(config(**settings))
+    kind, model, depth, settings = TEXT[name]
+    config = getattr(transformers, f"{kind}Config")
+    own = {"vocab_size": VOCABULARY, **dict.fromkeys(depth, layers), **settings}
+    return getattr(transformers, f"{kind}{model}")(config(**own))
+
+
+def _image(name: str, layers: int) -> nn.Module:
+    if name == "vit":
+        import transformers
+
+        off = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+        config = transformers.ViTConfig(num_hidden_layers=layers, num_labels=CLASSES, **off)
+        return transformers.ViTForImageClassification(config)
+    import timm
+
+    return Classifier(timm.create_model(IMAGES[name], num_classes=CLASSES))
+
+
+CAUSAL, MASKED = "LMHeadModel", "ForMaskedLM"
+BERT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+TEXT: dict[str, tuple[str, str, tuple[str, ...], dict[str, Any]]] = {
+    "gpt2": (
+        "GPT2", CAUSAL, ("n_layer",),
+        {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "use_cache": False,
+         "bos_token_id": 0, "eos_token_id": 0},
+    ),
+    "bert": ("Bert", MASKED, ("num_hidden_layers",), BERT),
+    "roberta": ("Roberta", MASKED, ("num_hidden_layers",), BERT),
+    "distilbert": (
+        "DistilBert", MASKED, ("n_layers",), {"dropout": 0.0, "attention_dropout": 0.0},
+    ),
+    "llama": (
+        "Llama", "ForCausalLM", ("num_hidden_layers",),
+        {"hidden_size": 768, "intermediate_size": 2048, "num_attention_heads": 12,
+         "use_cache": False},
+    ),
+    "opt": (
+        "OPT", "ForCausalLM", ("num_hidden_layers",),
+        {"dropout": 0.0, "attention_dropout": 0.0, "use_cache": False},
+    ),
+    "t5": (
+        "T5", "ForConditionalGeneration", ("num_layers", "num_decoder_layers"),
+        {"dropout_rate": 0.0, "decoder_start_token_id": 0, "use_cache": False},
+    ),
+}  # fmt: skip
+"""Names in transformers, the settings of the number of layers, and others; without dropout."""
+IMAGES = {
+    "vit": "", "resnet50": "resnet50", "convnext_tiny": "convnext_tiny", "mixer": "mixer_b16_224",
+}  # fmt: skip
+"""Names in timm."""
+CLASSES = 100
 
 
 def _model(name: str, layers: int) -> nn.Module:
-    if name == "gpt2":
-        off = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
-        return _transformer(
-            name,
-            vocab_size=VOCABULARY,
-            n_layer=layers,
-            use_cache=False,
-            bos_token_id=0,
-            eos_token_id=0,
-            **off,
-        )
-    off = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    text = {"vocab_size": VOCABULARY} if name == "bert" else {"num_labels": 100}
-    return _transformer(name, num_hidden_layers=layers, **text, **off)
+    return (_text if name in TEXT else _image)(name, layers)
 
 
 def _batch(name: str, size: int, step: int) -> dict[str, torch.Tensor]:
     source = torch.Generator("cuda").manual_seed(step % 16)
-    if name == "vit":
-        labels = torch.randint(100, (size,), device="cuda", generator=source)
+    if name in IMAGES:
+        labels = torch.randint(CLASSES, (size,), device="cuda", generator=source)
         return {
             "pixel_values": torch.randn(size, 3, 224, 224, device="cuda", generator=source),
             "labels": labels,
@@ -197,16 +242,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("model", nargs="*", default=["gpt2", "bert", "vit"])
+    parser.add_argument("model", nargs="*", default=[*TEXT, *IMAGES])
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--alone", action="store_true")
     options = parser.parse_args()
     print(*SHOWN)
+    rows = []
     for name in options.model:
-        result = row(name, options)
-        print(*(result.get(each, "-") for each in SHOWN), flush=True)
+        rows.append(row(name, options))
+        print(*(rows[-1].get(each, "-") for each in SHOWN), flush=True)
+        torchstrata.reset()
+        torch.compiler.reset()
+    for key in ("eager", "tc"):
+        if all(key in each for each in rows):
+            print(f"geometric mean of {key}: {statistics.geometric_mean(e[key] for e in rows):.3f}")
 
 
 if __name__ == "__main__":
