@@ -15,6 +15,8 @@ import inductor_triton
 import pytest
 import torch
 import torchstrata
+from inductor_triton.attention import offered
+from inductor_triton.attention.few_queries import run_few
 from inductor_triton.cuda_graphs.replay import Replay
 from torch import nn
 
@@ -171,7 +173,7 @@ def own_kernels(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def test_a_plan_of_launches_that_begin_early():
-    x, w = make(300, 96), make(96, 96)
+    x, w, graphs = make(300, 96), make(96, 96), inductor_triton.launch_counts()["graphs"]
     f = compiled(own_kernels, x, w)
     with torch.no_grad():
         for _ in range(200):
@@ -180,6 +182,7 @@ def test_a_plan_of_launches_that_begin_early():
             for result, expected in zip(f(x, w), own_kernels(x, w), strict=True):
                 torch.testing.assert_close(result, expected, rtol=1e-3, atol=1e-3)
     assert inductor_triton.counters["recorded"] == 0
+    assert inductor_triton.launch_counts()["graphs"] - graphs > 150
 
 
 def test_launches_that_begin_early_in_a_graph_of_the_user():
@@ -202,12 +205,21 @@ def test_launches_that_begin_early_in_a_graph_of_the_user():
         torch.testing.assert_close(result, expected)
 
 
-def test_attention_of_few_queries_is_recorded():
+def test_attention_of_few_queries_is_recorded(monkeypatch):
+    calls = []
+
+    def run(*operands: Any) -> None:
+        calls.append(operands[0].key.shape[1])
+        run_few(*operands)
+
+    monkeypatch.setattr(offered, "run_few", run)
     query, cache = make(1, 32, 1, 64), make(2, 1, 8, 512, 64)
     mask = torch.arange(512, device="cuda")[None, None, None] < 300
 
     def attend(query: torch.Tensor, cache: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        keys, values = cache.repeat_interleave(4, 2)
+        keys, values = (
+            x[:, :, None].expand(-1, -1, 4, -1, -1).reshape(1, 32, 512, 64) for x in cache
+        )
         found = nn.functional.scaled_dot_product_attention(query, keys, values, mask)
         return found.transpose(1, 2).reshape(1, -1) + 1
 
@@ -218,6 +230,7 @@ def test_attention_of_few_queries_is_recorded():
             expected = attend(query, cache, mask)
             torch.testing.assert_close(f(query, cache, mask), expected, rtol=1e-3, atol=1e-3)
     assert inductor_triton.counters["replayed"] > 4
+    assert {*calls} == {8}
 
 
 def test_random_numbers_differ_between_replays():

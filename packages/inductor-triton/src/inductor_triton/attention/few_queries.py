@@ -19,7 +19,7 @@ import sympy
 import torch
 from loopir import FloorDiv, KernelSource, symbol
 
-from inductor_triton.kernels.heuristics import next_power_of_two
+from inductor_triton.kernels.heuristics import MULTIPROCESSORS, next_power_of_two
 from inductor_triton.spec import Config
 
 from .function_writer import FunctionWriter, M, N
@@ -28,11 +28,12 @@ from .running import Call, Kernels
 from .tile_writer import KEY, LOG2E, OUT, QUERY, VALUE, TileWriter
 
 MOST_ROWS = 64
-MULTIPROCESSORS = 132
 PROGRAMS = 2 * MULTIPROCESSORS
 """The most programs among which the keys are divided."""
 SHARE = 64
 """Keys of a part are a multiple of this."""
+FEWEST_KEYS = 8 * SHARE
+"""For functions: below it, the second launch is expected to take longer than the steps it saves."""
 PARTS = 32
 """Parts of a step of the second kernel."""
 PARTIAL = ("shares", "tops", "totals")
@@ -273,8 +274,8 @@ def divided(pairs: int, keys: int) -> tuple[int, int]:
 
 
 def has_few_queries(call: Call) -> bool:
-    """Whether a call is faster by parts of the keys: a program per head and tile of queries would
-    leave multiprocessors idle.
+    """Whether a program per head and tile of queries would leave multiprocessors idle while it goes
+    over many keys.
     """
     batch, heads, queries, _ = call.query.shape
     rows = queries * (heads // call.key.shape[1])
@@ -282,7 +283,7 @@ def has_few_queries(call: Call) -> bool:
         not call.blocks
         and rows <= MOST_ROWS
         and batch * heads < MULTIPROCESSORS
-        and call.key.shape[2] >= 2 * SHARE
+        and call.key.shape[2] >= FEWEST_KEYS
     )
 
 

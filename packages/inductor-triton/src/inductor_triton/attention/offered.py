@@ -1,5 +1,5 @@
-"""The operator ``inductor_triton::attention``: ``scaled_dot_product_attention`` of few queries, for
-which the libraries have no kernels, or only those for keys that are repeated for each query head.
+"""The operator ``inductor_triton::attention``: ``scaled_dot_product_attention`` of few queries
+whose heads share keys, which the graph would repeat in memory for the libraries' kernels.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F
 
-from .few_queries import CAUSAL, MULTIPROCESSORS, run_few
+from .few_queries import CAUSAL, run_few
 from .operator import ON_DEVICE
 from .problem import DTYPES, SMALLEST, WIDEST
 from .running import Kernels, Result, prepare
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 _LIBRARY = torch.library.Library("inductor_triton", "DEF")
 MASKS = (torch.bool, *DTYPES)
-FEWEST_KEYS = 256
-"""For heads that share no keys: with fewer, the library's kernel is not slower."""
 
 
 def result_like(query: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
@@ -69,22 +67,15 @@ ATTENTION.direct = attend  # type: ignore[attr-defined] - hosts need no dispatch
 
 
 def offered(attention: Attention) -> OpOverload | None:
-    """The operator, where it is faster: for queries that fill one small tile, if key heads are
-    shared, or if a program per head would leave multiprocessors idle.
+    """The operator for queries that share key heads and fill one small tile; None for others, which
+    were not measured to gain.
     """
     query, key, value, mask = attention.query, attention.key, attention.value, attention.mask
-    (batch, heads, queries, depth), width = query.shape, value.shape[-1]
+    (_, heads, queries, depth), width = query.shape, value.shape[-1]
     sizes = [size for size in (heads, key.shape[1], queries, depth, width) if isinstance(size, int)]
     if len(sizes) < 5:  # a symbol
         return None
     groups = sizes[0] // sizes[1]
     is_small = sizes[2] * groups <= SMALLEST and max(sizes[3:]) <= WIDEST
     has_kernel = query.dtype in DTYPES and (mask is None or mask.dtype in MASKS)
-    if not is_small or not has_kernel:
-        return None
-    if groups > 1:
-        return ATTENTION
-    keys = key.shape[2]
-    has_few_heads = isinstance(batch, int) and batch * sizes[0] < MULTIPROCESSORS
-    has_many_keys = not isinstance(keys, int) or keys >= FEWEST_KEYS
-    return ATTENTION if has_few_heads and has_many_keys else None
+    return ATTENTION if groups > 1 and is_small and has_kernel else None
