@@ -2,23 +2,28 @@
 step times next to torch.compile.
 
 usage: python -m benchmarks.gpu_training [MODEL...] [--steps N] [--alone] [--layers N] [--batch N]
+[--jobs N] [--timeout S]
 
-A step: forward and loss under autocast, scaled backward, unscaling, clipping, ``AdamW.step``, the
-scheduler's step. Forward, clipping and the optimizer's step are compiled. Half way, model,
-optimizer, scaler and scheduler are saved, made anew, loaded and compiled again. All see the same
-batches. Dropout is off, since the compilers draw other numbers. The schedule leaves momentum alone:
-torch.compile guards on the value of ``betas`` and would run the optimizer eagerly after eight of
-them.
+A step: forward and loss under autocast, scaled backward, unscaling, clipping, ``AdamW.step`` (eager
+mode's is the fused one), the scheduler's step. Forward, clipping and the optimizer's step are
+compiled. Half way, model, optimizer, scaler and scheduler are saved, made anew, loaded and compiled
+again. All see the same batches. Dropout is off, since the compilers draw other numbers. The
+schedule leaves momentum alone: torch.compile guards on the value of ``betas`` and would run the
+optimizer eagerly after eight of them.
 
 ``error``: how far our losses are from float32 eager's (root mean square over the steps), over the
 same of eager's under autocast. ``ms``: our median step; the others' columns are how many times
 longer theirs take. ``cold_s``: the first two steps. Last comes the geometric mean over the models.
+
+A row is a process of its own. ``--jobs``: processes that compile at once; measuring waits until
+nobody does. With ``--steps 1`` the checkpoint comes before the first step.
 """
 
 from __future__ import annotations
 
 import argparse
 import io
+import json
 import statistics
 import time
 from collections.abc import Callable
@@ -29,6 +34,9 @@ import torch
 import torch.nn.functional as F
 import torchstrata
 from torch import nn
+
+from benchmarks.gpu_models import spread
+from benchmarks.turns import turn
 
 SHOWN = ("model", "ms", "eager", "tc", "error", "first", "last", "cold_s", "cold_tc_s", "counts")
 Compiler = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -121,22 +129,27 @@ def _batch(name: str, size: int, step: int) -> dict[str, torch.Tensor]:
 class Training:
     """A model with all that takes a step."""
 
-    def __init__(self, name: str, layers: int, half: bool, wrap: Compiler) -> None:
+    def __init__(self, name: str, layers: int, half: bool, wrap: Compiler | None) -> None:
         torch.manual_seed(0)
         self.half = half
         self.net = _model(name, layers).cuda().train()
         rate = torch.tensor(3e-4, device="cuda")
-        self.optimizer = torch.optim.AdamW(
-            self.net.parameters(), lr=rate, foreach=True, capturable=True
+        form: dict[str, Any] = (
+            {"fused": True} if wrap is None else {"foreach": True, "capturable": True}
         )
+        self.optimizer = torch.optim.AdamW(self.net.parameters(), lr=rate, **form)
         self.scheduler = torch.optim.lr_scheduler.OneCycleLR(
             self.optimizer, 3e-3, total_steps=1000, cycle_momentum=False
         )
         self.scaler = torch.amp.GradScaler("cuda", enabled=half)
         parameters = list(self.net.parameters())
-        self.call = wrap(self.net)
-        self.clip = wrap(lambda: nn.utils.clip_grad_norm_(parameters, 1.0, foreach=True))
-        self.optimizer.step = wrap(self.optimizer.step)
+        self.call, self.clip = (
+            self.net,
+            lambda: nn.utils.clip_grad_norm_(parameters, 1.0, foreach=True),
+        )
+        if wrap is not None:
+            self.call, self.clip = wrap(self.net), wrap(self.clip)
+            self.optimizer.step = wrap(self.optimizer.step)
 
     def step(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
         with torch.autocast("cuda", torch.float16, enabled=self.half):
@@ -203,24 +216,25 @@ def _distance(losses: list[float], exact: list[float]) -> float:
 
 def row(name: str, options: argparse.Namespace) -> dict[str, Any]:
     """Losses and times of one model."""
-    compilers: dict[str, Compiler] = {"eager": lambda f: f, "ours": torchstrata.compile}
+    compilers: dict[str, Compiler | None] = {"eager": None, "ours": torchstrata.compile}
     if not options.alone:
         compilers["tc"] = torch.compile
     size, steps = options.batch, options.steps
-    exact, _, _ = _train(
-        lambda: Training(name, options.layers, False, lambda f: f), name, size, steps
-    )
     losses, cold, trainings = {}, {}, {}
-    for key, wrap in compilers.items():
-        make = lambda wrap=wrap: Training(name, options.layers, True, wrap)  # noqa: E731
-        losses[key], seconds, trainings[key] = _train(make, name, size, steps)
-        cold[key] = sum(seconds[:2])
-        if key == "ours":
-            counts = dict(torchstrata.counters)
-    times = _alternate(trainings, name, size)
+    with turn(exclusive=False):
+        exact, _, _ = _train(lambda: Training(name, options.layers, False, None), name, size, steps)
+        for key, wrap in compilers.items():
+            make = lambda wrap=wrap: Training(name, options.layers, True, wrap)  # noqa: E731
+            losses[key], seconds, trainings[key] = _train(make, name, size, steps)
+            cold[key] = sum(seconds[:2])
+            if key == "ours":
+                counts = dict(torchstrata.counters)
+    with turn(exclusive=True):
+        times = _alternate(trainings, name, size)
     result: dict[str, Any] = {"model": name, "ms": round(1e3 * times["ours"], 2)}
     result |= {key: round(times[key] / times["ours"], 3) for key in ("eager", "tc") if key in times}
-    result["error"] = round(_distance(losses["ours"], exact) / _distance(losses["eager"], exact), 2)
+    if apart := _distance(losses["eager"], exact):
+        result["error"] = round(_distance(losses["ours"], exact) / apart, 2)
     result |= {"first": round(losses["ours"][0], 3), "last": round(losses["ours"][-1], 3)}
     result |= {
         f"cold{suffix}_s": round(cold[key], 1)
@@ -247,17 +261,29 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--alone", action="store_true")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--timeout", type=int, default=1200)
+    parser.add_argument("--row", action="store_true")
     options = parser.parse_args()
+    if options.row:
+        print(json.dumps(row(options.model[0], options)), flush=True)
+        return
+    options.gpus = 1
     print(*SHOWN)
     rows = []
-    for name in options.model:
-        rows.append(row(name, options))
-        print(*(rows[-1].get(each, "-") for each in SHOWN), flush=True)
-        torchstrata.reset()
-        torch.compiler.reset()
+    for task, found in spread([_task(name, options) for name in options.model], options):
+        rows.append({"model": task[2], **found})
+        print(*(rows[-1].get(each, "-") for each in SHOWN), found.get("failed", ""), flush=True)
     for key in ("eager", "tc"):
-        if all(key in each for each in rows):
-            print(f"geometric mean of {key}: {statistics.geometric_mean(e[key] for e in rows):.3f}")
+        times = [each[key] for each in rows if key in each]
+        if times:
+            mean = statistics.geometric_mean(times)
+            print(f"geometric mean of {key}, of {len(times)} models: {mean:.3f}")
+
+
+def _task(name: str, options: argparse.Namespace) -> list[str]:
+    sizes = [f"--{each}={getattr(options, each)}" for each in ("steps", "layers", "batch")]
+    return ["benchmarks.gpu_training", "--row", name, *sizes, *["--alone"] * options.alone]
 
 
 if __name__ == "__main__":
