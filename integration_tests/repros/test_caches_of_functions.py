@@ -137,10 +137,49 @@ def refused(cached: Callable[..., Any]) -> Callable[..., Any]:
     return f
 
 
+def reads_what_was_written(cached: Callable[..., Any]) -> Callable[..., Any]:
+    double = cached(lambda n: n * SCALE[0])
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        SCALE[0] = SCALE[0] + 1
+        return x * double(3)
+
+    return f
+
+
+def reads_an_attribute(cached: Callable[..., Any]) -> Callable[..., Any]:
+    class Holder:
+        scale = 2
+
+    @cached
+    def double(holder: Holder, n: int) -> int:
+        return n * sum(vars(holder).values()) * holder.scale
+
+    holder = Holder()
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        holder.scale += 1
+        return x * double(holder, 3)
+
+    return f
+
+
+def reads_a_variable(cached: Callable[..., Any]) -> Callable[..., Any]:
+    count = 0
+    double = cached(lambda n: n * count)
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        nonlocal count
+        count += 1
+        return x * double(3)
+
+    return f
+
+
 KEY = torch.ones(3)
 PROGRAMS = [
     mutated, same_object, drawn, drawn_first, logged, logged_later, stale, listed, keywords,
-    counted, of_tensors, methods,
+    counted, of_tensors, methods, reads_what_was_written, reads_an_attribute, reads_a_variable,
     refused,
 ]  # fmt: skip
 CACHES = {
@@ -197,6 +236,33 @@ def test_a_table_is_a_part_of_one_graph() -> None:
     for _ in range(3):
         assert torch.equal(f(torch.ones(3, 3)), torch.ones(3, 3).sin() @ table(3))
     assert table.cache_info().misses == 1
+
+
+def test_a_frame_that_has_written_other_things_is_one_graph() -> None:
+    """As the first call of einops does, which notes that tensors are torch's."""
+    known: dict[type, str] = {}
+    table = functools.lru_cache(lambda n: torch.tril(torch.ones(n, n)))
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        known[type(x)] = "torch"
+        return x.sin() @ table(3)
+
+    compiled = torchstrata.compile(f, fullgraph=True)
+    for _ in range(3):
+        assert torch.equal(compiled(torch.ones(3, 3)), f(torch.ones(3, 3)))
+    assert table.cache_info().misses == 1
+    assert known == {torch.Tensor: "torch"}
+
+
+def test_devices_are_keys_by_value() -> None:
+    """As in the positions of vit_pytorch's NaViT."""
+    grid = functools.lru_cache(lambda n, device: torch.arange(n, device=device))
+    f = torchstrata.compile(
+        lambda x: x + grid(3, x.device) + grid(3, torch.device("cpu")), fullgraph=True
+    )
+    for _ in range(2):
+        assert torch.equal(f(torch.ones(3)), torch.ones(3) + 2 * torch.arange(3))
+    assert grid.cache_info().misses == 1
 
 
 def test_one_graph_or_an_error() -> None:

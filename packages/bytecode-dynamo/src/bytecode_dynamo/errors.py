@@ -10,6 +10,7 @@ from __future__ import annotations
 import linecache
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 
@@ -111,6 +112,10 @@ BREAKS: dict[str, tuple[str, str]] = {
 }  # fmt: skip
 
 
+SHOWN = 3
+"""How often a line that calls itself is shown."""
+
+
 @dataclass(frozen=True, slots=True)
 class BreakRecord:
     """One graph break: id, reason, where in the user's program (innermost last), what to try."""
@@ -128,7 +133,11 @@ class BreakRecord:
     def format(self) -> str:
         """Several lines for people."""
         lines = [f"{self.id}: {self.title}", f"  {self.reason}"]
-        lines += [place.format() for place in self.stack]
+        for place, repeated in groupby(self.stack):
+            count = sum(1 for _ in repeated)
+            lines += [place.format()] * min(count, SHOWN)
+            if count > SHOWN:
+                lines.append(f"  [the line above {count - SHOWN} more times]")
         lines += [f"  hint: {self.hint}", f"  help: python -m torchstrata help {self.id}"]
         return "\n".join(lines)
 

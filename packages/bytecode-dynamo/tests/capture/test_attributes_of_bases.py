@@ -20,6 +20,14 @@ class Shaped(torch.Tensor):
         return super().ndim
 
     @property
+    def dtype(self):
+        return torch.Tensor.dtype.__get__(self)
+
+    @property
+    def T(self):
+        return super().T + 1
+
+    @property
     def width(self):
         with torch._C.DisableTorchFunctionSubclass():
             return super().shape[-1]
@@ -49,11 +57,15 @@ Slotted.x.__set__(HELD, 5)  # pyright: ignore
 def test_attributes_of_tensors_that_a_subclass_overrides(made):
     def f(x):
         y = x.as_subclass(Shaped) if made else x
-        return hasattr(y, "shape"), y.shape, y.ndim, y.width, y.dtype
+        return hasattr(y, "shape"), y.shape, y.ndim, y.width, y.dtype, y.T
 
     x = torch.ones(2, 3)
     given = x if made else x.as_subclass(Shaped)
-    assert bd.optimize("eager")(f)(given) == f(given)
+    *found, transposed = bd.optimize("eager", fullgraph=True)(f)(given)
+    *expected, eagers = f(given)
+    assert found == expected
+    assert type(transposed) is Shaped
+    assert torch.equal(transposed, eagers)
 
 
 def test_slot_under_a_property_of_the_same_name():

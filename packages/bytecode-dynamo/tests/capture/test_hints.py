@@ -65,3 +65,14 @@ def test_hint_fits_the_call(f, id_, what, hint):
     record = stops[0]
     assert record.id == id_ and what in record.reason, record
     assert hint in record.hint, record
+
+
+def test_a_line_that_calls_itself_is_shown_a_few_times():
+    def down(x, n):
+        return down(x, n - 1) if n else print(x.shape)
+
+    with pytest.raises(bd.Unsupported) as raised:
+        bd.optimize("eager", fullgraph=True)(lambda x: down(x, 9))(X)
+    text = str(raised.value)
+    assert text.count("in down") == 3
+    assert "[the line above 7 more times]" in text

@@ -141,7 +141,9 @@ class Placeholder:
 
 
 @evaluates_call(builtins.__build_class__)
-def build_class(ctx: Context, body: Value, name: Value, *bases: Value, **options: Value) -> Value:
+def build_class(
+    ctx: Context, body: Value, name: Value, /, *bases: Value, **options: Value
+) -> Value:
     """A class statement: its body is evaluated in a new namespace."""
     if not isinstance(body, FunctionVariable):
         raise GraphBreak(
@@ -315,7 +317,7 @@ def decorate_class(
 
 
 @constructs(type)
-def make_type(ctx: Context, value: Value, *rest: Value, **named: Value) -> Value:
+def make_type(ctx: Context, value: Value, /, *rest: Value, **named: Value) -> Value:
     """``type(value)`` or ``type(name, bases, namespace)``."""
     if not rest:
         return new_class(ctx, value.python_type())

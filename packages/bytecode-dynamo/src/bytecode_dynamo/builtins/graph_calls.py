@@ -8,6 +8,7 @@ import types
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import sympy
 import torch
 from symshapes import DataDependentError, FakeTensor, GuardOnDataDependent, is_fake, is_wrapper
 from torch.utils import _pytree as pytree
@@ -120,7 +121,7 @@ def _record(
         target = OpaqueCall(target, str(target.name))
     is_index = target in (*_INDEXED, "select")
     if not is_index:
-        _refuse_assumptions(ctx, target, assumptions)
+        _refuse_assumptions(ctx, target, fakes, assumptions)
     require(ctx, assumptions, "IndexError" if is_index else "RuntimeError", ASSUMED)
     proxies = tuple(arg.as_proxy(ctx) for arg in args)
     named_proxies = {name: value.as_proxy(ctx) for name, value in kwargs.items()}
@@ -182,18 +183,38 @@ def _require(holds: bool, error: str, message: str) -> None:
 REQUIRE = OpaqueCall(_require, "require")
 
 
-def _refuse_assumptions(ctx: Context, target: Any, since: int) -> None:
+def _refuse_assumptions(ctx: Context, target: Any, fakes: list[Any], since: int) -> None:
     """Break the graph before a call that is captured for some data-dependent sizes only: eager mode
     may take others, such as a size of 1, which it broadcasts.
     """
     assumed = [guard.expr for guard in ctx.env.deferred_asserts[since:]]
-    if assumed and not ctx.config.capture_scalar_outputs:
+    if (
+        assumed
+        and not ctx.config.capture_scalar_outputs
+        and not _fail_elsewhere(target, fakes, assumed)
+    ):
         del ctx.env.deferred_asserts[since:]
         raise GraphBreak(
             "BD001",
             f"{name_of(target)} works for some sizes only: {assumed[0]}",
             "call it outside the compiled region, or with sizes that do not depend on data",
         )
+
+
+def _fail_elsewhere(target: Any, fakes: list[Any], assumed: Sequence[Any]) -> bool:
+    """Whether eager mode raises an error for all other sizes: those of another number of
+    elements than a new shape has.
+    """
+    x = fakes[0] if fakes else None
+    return (
+        name_of(target) in _SHAPING
+        and isinstance(x, torch.Tensor)
+        and x.dim() == 1
+        and all(isinstance(expr, sympy.Eq) for expr in assumed)
+    )
+
+
+_SHAPING = frozenset({"reshape", "view", "unflatten"})
 
 
 def require(ctx: Context, since: int, error: str, message: str) -> None:

@@ -56,12 +56,12 @@ def object_getattribute(ctx: Context, owner: Value, name: Value) -> Value:
 
 
 @evaluates_call(object.__init__, object.__init_subclass__)
-def object_init(ctx: Context, *args: Value, **kwargs: Value) -> None:
+def object_init(ctx: Context, /, *args: Value, **kwargs: Value) -> None:
     pass
 
 
 @evaluates_call(object.__new__)
-def object_new(ctx: Context, cls: Value, *args: Value, **kwargs: Value) -> Value:
+def object_new(ctx: Context, cls: Value, /, *args: Value, **kwargs: Value) -> Value:
     if not isinstance(cls, ClassVariable):
         return raise_error(
             ctx,

@@ -87,8 +87,9 @@ def dispatch(
         and _is_default(classes[0])
     ):
         if op == "get_attr":
+            owner: Any = args[0]
             getter = CallableVariable(getattr(getattr(torch.Tensor, target), "__get__", None))
-            return _converted(ctx, classes[0], lambda: args[0].get_attr(ctx, target), getter)
+            return _converted(ctx, classes[0], lambda: owner.get_by_torch(ctx, target), getter)
         if op == "set_attr":
             return _converted(
                 ctx, classes[0], lambda: args[0].set_attr(ctx, target, args[1]) or NONE

@@ -211,8 +211,12 @@ def hash_(ctx: Context, value: Value) -> Value:
     ):
         made = value.ask(ctx, "__hash__", [])
         return fold_call(ctx, hash, [made]) if isinstance(made, ConstantVariable) else made
-    if isinstance(value, (UserObjectVariable, TensorVariable)):
-        return _number_of(ctx, hash, value)
+    if isinstance(value, UserObjectVariable):
+        return _number_of(ctx, object.__hash__, value)
+    if isinstance(value, TensorVariable):
+        return _number_of(ctx, id, value)
+    if isinstance(value, NumberOfVariable):
+        return value  # an address is its own hash
     ctx.evaluated.varies.append("a hash")
     return fold_call(ctx, hash, [value])
 
@@ -225,6 +229,7 @@ def _number_of(ctx: Context, function: Callable[..., int], *values: Value) -> Va
 TENSOR_METHODS["__hash__"] = hash_
 evaluates_call(hash)(hash_)
 evaluates_call(id)(lambda ctx, value: _number_of(ctx, id, value))
+evaluates_call(object.__hash__)(lambda ctx, value: _number_of(ctx, object.__hash__, value))
 evaluates_call(threading.get_ident)(lambda ctx: _number_of(ctx, threading.get_ident))
 
 
@@ -330,7 +335,7 @@ _paths = [found for name, found in _of_system.items() if name.startswith("_path_
 @evaluates_each(
     *(*_paths, json.dumps, json.loads, os.fspath, sys.intern, str.maketrans, islice_bounds)
 )
-def fold(ctx: Context, function: Any, *args: Value, **named: Value) -> Value:
+def fold(ctx: Context, function: Any, /, *args: Value, **named: Value) -> Value:
     return fold_call(ctx, function, args, named)
 
 

@@ -14,9 +14,11 @@ from bytecode_dynamo.state.context import Context
 from bytecode_dynamo.state.effects import DELETED, MISSING
 from bytecode_dynamo.state.frame import GlobalNames
 from bytecode_dynamo.state.protocol import (
+    call_known,
     call_special,
     get_attribute,
     new_dict,
+    new_list,
     new_value,
     raise_exception,
     wrap_value,
@@ -24,7 +26,7 @@ from bytecode_dynamo.state.protocol import (
 from bytecode_dynamo.state.requirements import globals_identity, require_no_global
 from bytecode_dynamo.state.tracker import Args, Kwargs, VariableTracker
 from bytecode_dynamo.variables.base import NullVariable, Variable, method_of_type, realize
-from bytecode_dynamo.variables.constant import NONE, ConstantVariable
+from bytecode_dynamo.variables.constant import NONE, ConstantVariable, SymbolicVariable
 from bytecode_dynamo.variables.function import BoundMethodVariable, CellVariable, FunctionVariable
 from bytecode_dynamo.variables.userobject import UserObjectVariable, instance_dict
 
@@ -81,14 +83,26 @@ class GlobalsVariable(Variable):
         raise GraphBreak("BD007", f"globals().{name}")
 
 
-@evaluates_each(dir, eval, exec, compile, __import__)
+@evaluates_each(eval, exec, compile, __import__)
 def reflection(ctx: Context, function: Any, *args: Value, **kwargs: Value) -> None:
     name = function.__name__
     raise GraphBreak("BD002", f"call of {name}()", f"call {name}() outside the compiled region")
 
 
+@evaluates_call(dir)
+def dir_(ctx: Context, *values: Value) -> Value:
+    if values:
+        raise GraphBreak("BD002", "call of dir()", "call dir() outside the compiled region")
+    return new_list(ctx, [ConstantVariable(name) for name in sorted(_local_values(ctx))])
+
+
 @evaluates_call(locals)
 def locals_(ctx: Context) -> Value:
+    return new_dict(ctx, [(ConstantVariable(n), held) for n, held in _local_values(ctx).items()])
+
+
+def _local_values(ctx: Context) -> dict[str, Value]:
+    """The values of the frame's variables, by name, without those that only capture knows."""
     frame = ctx.frame
     assert frame is not None
     found: dict[str, Value] = {}
@@ -101,7 +115,7 @@ def locals_(ctx: Context) -> Value:
             and (name == ".0" or name.isidentifier())
         ):
             found[name] = realize(ctx, held)
-    return new_dict(ctx, [(ConstantVariable(name), held) for name, held in found.items()])
+    return found
 
 
 @evaluates_call(globals)
@@ -113,14 +127,31 @@ def globals_(ctx: Context) -> Value:
 @evaluates_call(inspect.signature)
 def signature(ctx: Context, function: Value) -> Value:
     bound = isinstance(function, BoundMethodVariable)
-    inner = function.function if isinstance(function, BoundMethodVariable) else function
-    if not isinstance(inner, FunctionVariable) or inner.value is None or inner.value.__dict__:
+    inner = _unwrapped(ctx, function.function if bound else function)
+    if not isinstance(inner, FunctionVariable) or inner.value is None:
         raise GraphBreak("BD002", f"signature of {function.describe()}")
     for default in (*inner.defaults, *(value for _, value in inner.keyword_defaults)):
-        realize(ctx, default)
+        value = realize(ctx, default)
+        if isinstance(value, SymbolicVariable):
+            value.as_constant(ctx)  # a number that has changed before
     return new_value(
         ctx, inspect.signature(types.MethodType(inner.value, ctx) if bound else inner.value)
     )
+
+
+def _unwrapped(ctx: Context, function: Value) -> Value:
+    """The function whose signature one has: that which ``functools.wraps`` noted, if any."""
+    while isinstance(function, FunctionVariable) and function.value and function.value.__dict__:
+        if _has(ctx, function, "__signature__"):
+            raise GraphBreak("BD002", f"signature of {function.describe()}, which was set")
+        if not _has(ctx, function, "__wrapped__"):
+            break
+        function = get_attribute(ctx, function, "__wrapped__")
+    return function
+
+
+def _has(ctx: Context, function: Value, name: str) -> bool:
+    return call_known(ctx, hasattr, [function, ConstantVariable(name)]).as_constant(ctx)
 
 
 @evaluates_call(vars)

@@ -161,7 +161,7 @@ DUNDERS: dict[str, Callable[..., VariableTracker | None]] = {
     "__repr__": lambda ctx, value: call_known(ctx, repr, [value]),
     "__str__": lambda ctx, value: call_known(ctx, str, [value]),
     "__format__": lambda ctx, value, spec: call_known(ctx, format, [value, spec]),
-    "__init__": lambda ctx, value, *args, **named: initialize(ctx, value, args, named),
+    "__init__": lambda ctx, value, /, *args, **named: initialize(ctx, value, args, named),
     **{
         method: _matching(_compare_rule(symbol), method)
         for symbol, (_, method, _) in COMPARE.items()

@@ -8,6 +8,7 @@ attribute name. A snapshot is the length of the journal; rollback undoes the ent
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from bytecode_dynamo.guards.source import Source
@@ -128,6 +129,15 @@ class Effects:
                 found[slot[1]] = self._contents[slot]
         return found
 
+    @contextmanager
+    def watched(self) -> Iterator[set[Slot]]:
+        """Collects the slots that are read; what is written meanwhile has to be rolled back."""
+        watched = self._contents = _Watched(self._contents)
+        try:
+            yield watched.read
+        finally:
+            self._contents = dict(watched)
+
     def slots(self) -> Iterator[Slot]:
         """All slots with contents."""
         return iter(self._contents)
@@ -176,6 +186,22 @@ class Effects:
             before, now = self._initial.get(slot, MISSING), self._contents[slot]
             if before is not now and (self.moves(holder) is not MISSING or not _same(before, now)):
                 yield slot, before, now
+
+
+class _Watched(dict[Slot, Any]):
+    """Contents of slots that note which of them are read."""
+
+    def __init__(self, contents: dict[Slot, Any]) -> None:
+        super().__init__(contents)
+        self.read: set[Slot] = set()
+
+    def __getitem__(self, slot: Slot) -> Any:
+        self.read.add(slot)
+        return super().__getitem__(slot)
+
+    def get(self, slot: Slot, default: Any = None) -> Any:
+        self.read.add(slot)
+        return super().get(slot, default)
 
 
 def _same(before: Any, now: Any) -> bool:

@@ -54,6 +54,7 @@ from bytecode_dynamo.variables.derived import native
 from bytecode_dynamo.variables.exception import ExceptionVariable
 from bytecode_dynamo.variables.function import FunctionVariable
 from bytecode_dynamo.variables.generator import GeneratorVariable
+from bytecode_dynamo.variables.input_state import TORCHS
 from bytecode_dynamo.variables.mapping import DictVariable
 from bytecode_dynamo.variables.sequence import SequenceVariable, TupleVariable, new_tuple
 from bytecode_dynamo.variables.sets import SetVariable
@@ -234,9 +235,12 @@ def _call_accessor(ctx: Context, method: str, descriptor: Any, args: Args) -> Va
             return new_value(ctx, descriptor)
         return getter.call(ctx, [args[0]], {})
     name = str(getattr(descriptor, "__name__", None) or getattr(descriptor.fget, "__name__", None))
-    if method == "__get__":
-        return get_attribute(ctx, args[0], name)
-    return _set_natively(ctx, name, *args)
+    if method == "__set__":
+        return _set_natively(ctx, name, *args)
+    owner = args[0]
+    if isinstance(owner, TensorVariable) and descriptor is TORCHS[owner.torch_class].get(name):
+        return owner.get_by_torch(ctx, name)
+    return get_attribute(ctx, owner, name)
 
 
 def _set_natively(

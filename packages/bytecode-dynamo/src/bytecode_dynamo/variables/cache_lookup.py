@@ -16,7 +16,7 @@ LARGEST = 1000
 """The largest bounded cache that is searched; the search is linear."""
 
 _TUPLES = (tuple, torch.Size)
-_PLAIN = (int, float, complex, bool, str, bytes, type(None))
+_PLAIN = (int, float, complex, bool, str, bytes, type(None), torch.device)
 
 
 NOT_CACHED: Any = Marker("not cached")

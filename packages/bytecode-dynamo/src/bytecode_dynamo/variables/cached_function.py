@@ -174,20 +174,24 @@ class CachedFunctionVariable(Variable):
         kwargs: Kwargs,
         fits: Callable[[Context, VariableTracker], bool] | None = None,
     ) -> bool | None:
-        """Evaluate the function: whether it is pure and its result ``fits``; None if nothing is
-        cached.
+        """Evaluate the function: whether it is pure, reads nothing that the frame has changed, and
+        its result ``fits``; None if nothing is cached.
         """
         if (
             self.value.cache_parameters()["maxsize"] == 0
             or torch._C._are_functorch_transforms_active()
         ):
             return None
-        if ctx.modes.active(ctx) or ctx.modes.function_modes(ctx) or any(ctx.effects.changed()):
+        if ctx.modes.active(ctx) or ctx.modes.function_modes(ctx):
             return False
+        pending = {slot for slot, *_ in ctx.effects.changed()}
         effects, graph, events = ctx.effects.mark(), ctx.graph.mark(), len(ctx.mode.events)
         try:
-            result = self.function.call(ctx, args, kwargs)
-            if fits is not None and not fits(ctx, result):
+            with ctx.effects.watched() as read:
+                result = self.function.call(ctx, args, kwargs)
+                if fits is not None and not fits(ctx, result):
+                    return False
+            if not pending.isdisjoint(read):
                 return False
             outside = any(
                 not isinstance(key, Identity) or key.exists

@@ -167,6 +167,11 @@ class TensorVariable(Variable):
         found = require_class_attribute(ctx, self.cls, name)
         if found is not TORCHS[self.torch_class].get(name, ABSENT):
             return self._replaced_attribute(ctx, name, found)
+        return self.get_by_torch(ctx, name)
+
+    def get_by_torch(self, ctx: Context, name: str) -> VariableTracker:
+        """The attribute that torch defines, whatever the tensor's own class has got."""
+        found = TORCHS[self.torch_class].get(name, ABSENT)
         seen = self.overrides or ctx.modes.function_modes(ctx)
         if seen and hasattr(torch.Tensor, name) and not callable(getattr(torch.Tensor, name)):
             handled = dispatch_override(ctx, "get_attr", name, [self], {})

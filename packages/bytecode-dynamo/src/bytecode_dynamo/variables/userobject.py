@@ -134,9 +134,11 @@ class UserObjectVariable(KeyedVariable):
         ):
             return self.key
         hashed = self.ask(ctx, "__hash__", [])
-        if not isinstance(hashed, ConstantVariable):
+        if isinstance(hashed, ConstantVariable):
+            return ObjectKey(ctx, self, hash(hashed.value))
+        if hashed.python_type() is not int:
             raise GraphBreak("BD007", f"{self.describe()} as a key: its hash is not known")
-        return ObjectKey(ctx, self, hash(hashed.value))
+        return ObjectKey(ctx, self, hash(hashed.hash_key(ctx)))  # such as ``id(self)``
 
     def truth(self, ctx: Context) -> bool:
         for name in ("__bool__", "__len__"):

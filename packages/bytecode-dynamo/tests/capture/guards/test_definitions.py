@@ -7,6 +7,7 @@ import collections
 import dataclasses
 import enum
 import functools
+import inspect
 import sys
 import types
 import typing
@@ -384,6 +385,47 @@ STATES["number attribute"] = lambda: (
 def defaults_of_tuple():
     named = collections.namedtuple("N", "a b", defaults=[2])
     return (lambda x: x * named(1).b), setting(named.__new__, __defaults__=(9,))
+
+
+def decorated():
+    """A function in functools.wraps, a method in two of them, and a program that reads theirs."""
+
+    def wrapping(function):
+        return functools.wraps(function)(lambda *args, **named: function(*args, **named))
+
+    outer = wrapping(lambda x, a=2: x * a)
+    holder = types.SimpleNamespace(outer=outer)
+    holder.method = types.MethodType(wrapping(wrapping(lambda self, x, *, b=3: x)), holder)
+
+    def program(x):
+        described = [str(inspect.signature(each)) for each in (holder.outer, holder.method)]
+        return x + 1, described, len(inspect.signature(outer).parameters)
+
+    return outer, holder, program
+
+
+@row
+def signature_that_is_set():
+    outer, _, program = decorated()
+    return program, setting(outer, __signature__=inspect.signature(lambda q, r, s: q))
+
+
+@row
+def signature_of_what_is_wrapped():
+    outer, _, program = decorated()
+    return program, setting(outer, __wrapped__=lambda p, q, r, s: p)
+
+
+@row
+def defaults_in_a_signature():
+    outer, _, program = decorated()
+    return program, setting(outer.__wrapped__, __defaults__=(7,))
+
+
+@row
+def signature_of_another_method():
+    _, holder, program = decorated()
+    return program, setting(holder, method=types.MethodType(lambda self, y: y, holder))
 
 
 @row

@@ -2,6 +2,7 @@
 """Calls of every shape, closures, decorators, function objects."""
 
 import bisect
+import collections
 import copy
 import functools
 import inspect
@@ -645,3 +646,26 @@ def functional_call_by_keyword(x):
     module, weights = torch.nn.Identity(), {}
     made = torch.func.functional_call(args=(x,), parameter_and_buffer_dicts=weights, module=module)
     return made + x
+
+
+class Mapping(dict):
+    pass
+
+
+class Ordered(collections.OrderedDict):
+    pass
+
+
+class Loose:
+    def __new__(cls, **named):
+        return super().__new__(cls)
+
+    def __init__(self, **named):
+        self.named = named
+
+
+def keywords_of_any_name(x):
+    """Such as the names that the rules for these calls give their own parameters."""
+    named = dict(value=x, ctx=2, function=3, key=4, owner=5, rest=6, named=7)
+    made = [Mapping(**named), Ordered(**named), dict(**named), Loose(**named).named]
+    return made, x + 1

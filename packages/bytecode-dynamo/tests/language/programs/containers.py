@@ -978,3 +978,58 @@ def containers_that_are_refused(x):
         except (TypeError, ValueError, KeyError) as error:
             texts.append(repr(error))
     return x + 1, texts
+
+
+class _ById:
+    def __init__(self, n):
+        self.n = n
+
+    def __hash__(self):
+        return id(self)
+
+    def __eq__(self, other):
+        return self is other
+
+
+class _ByHashOfId(_ById):
+    def __hash__(self):
+        return hash(id(self))
+
+    __eq__ = _ById.__eq__
+
+
+class _AsObjects(_ById):
+    def __hash__(self):
+        return super(_ById, self).__hash__()
+
+    __eq__ = _ById.__eq__
+
+
+_BY_ID = [cls(n) for cls in (_ById, _ByHashOfId, _AsObjects) for n in range(2)]
+_NUMBERS = {item: k for k, item in enumerate(_BY_ID)}
+
+
+def keys_hashed_by_id(x):
+    new, made = _ById(3), {item: item.n for item in _BY_ID}
+    made[new] = 4
+    found = set()
+    found.update([*_BY_ID, new, *_BY_ID])
+    return (
+        x + len(found),
+        [_NUMBERS[item] for item in _BY_ID],
+        [item in found for item in (*_BY_ID, new, _ById(0))],
+        [_NUMBERS.get(item, "none") for item in (new, _ById(1))],
+        list(made.values()),
+    )
+
+
+def numbers_that_stand_for_objects(x):
+    """torch hashes a tensor by its id, and object hashes by address."""
+    y, made, layer = x + 1, _ById(1), torch.nn.Linear(1, 1)
+    return (
+        y,
+        [hash(x) == id(x), hash(y) == id(y), hash(x) == hash(y), id(x) == id(y)],
+        [hash(x) in {id(x): 1}, hash(x) == x.__hash__(), {hash(y): 2}[id(y)]],
+        [hash(made) == id(made), hash(hash(layer)) == hash(layer), hash(layer) == id(layer)],
+        [object.__hash__(layer) == hash(layer), object.__hash__(made) == hash(made)],
+    )

@@ -492,6 +492,12 @@ def locals_and_globals(x):
 locals_and_globals.any_graphs = True
 
 
+def names_of_variables(x):
+    y = 2
+    own = dir()
+    return x + y, own, [name for name in (lambda c: dir())(3)]
+
+
 def star_import_like(x):
     sin = getattr(torch, "sin")
     name = "cos"
