@@ -143,10 +143,8 @@ class Training:
         )
         self.scaler = torch.amp.GradScaler("cuda", enabled=half)
         parameters = list(self.net.parameters())
-        self.call, self.clip = (
-            self.net,
-            lambda: nn.utils.clip_grad_norm_(parameters, 1.0, foreach=True),
-        )
+        self.call: Callable[..., Any] = self.net
+        self.clip = lambda: nn.utils.clip_grad_norm_(parameters, 1.0, foreach=True)
         if wrap is not None:
             self.call, self.clip = wrap(self.net), wrap(self.clip)
             self.optimizer.step = wrap(self.optimizer.step)

@@ -34,8 +34,10 @@ def turn(exclusive: bool) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
         signal.signal(signal.SIGALRM, _too_slow)
         signal.alarm(0 if exclusive else int(os.environ.get(SECONDS, "0")))
-        yield
-        signal.alarm(0)
+        try:
+            yield
+        finally:
+            signal.alarm(0)
 
 
 def _too_slow(number: int, frame: object) -> None:

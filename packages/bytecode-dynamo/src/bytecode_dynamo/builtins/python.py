@@ -19,6 +19,8 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from bytecode_dynamo.errors import GraphBreak, ObservedException
 from bytecode_dynamo.function_table import evaluates_call, evaluates_code, evaluates_each
 from bytecode_dynamo.guards.source import ConstSource
@@ -205,16 +207,14 @@ evaluates_call(functools.cmp_to_key)(written_as(polyfills.cmp_to_key))
 
 
 def hash_(ctx: Context, value: Value) -> Value:
-    if (
-        isinstance(value, UserObjectVariable)
-        and find_special(ctx, value.python_type(), "__hash__")[1] is not object.__hash__
-    ):
-        made = value.ask(ctx, "__hash__", [])
+    if isinstance(value, (UserObjectVariable, TensorVariable)):
+        own = find_special(ctx, value.python_type(), "__hash__")[1]
+        if own is object.__hash__:
+            return _number_of(ctx, object.__hash__, value)
+        if own is torch.Tensor.__hash__:
+            return _number_of(ctx, id, value)
+        made = get_attribute(ctx, value, "__hash__").call(ctx, [], {})
         return fold_call(ctx, hash, [made]) if isinstance(made, ConstantVariable) else made
-    if isinstance(value, UserObjectVariable):
-        return _number_of(ctx, object.__hash__, value)
-    if isinstance(value, TensorVariable):
-        return _number_of(ctx, id, value)
     if isinstance(value, NumberOfVariable):
         return value  # an address is its own hash
     ctx.evaluated.varies.append("a hash")

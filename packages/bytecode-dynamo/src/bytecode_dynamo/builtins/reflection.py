@@ -11,7 +11,7 @@ from bytecode_dynamo.errors import GraphBreak, ObservedException
 from bytecode_dynamo.function_table import evaluates_call, evaluates_each
 from bytecode_dynamo.state import protocol
 from bytecode_dynamo.state.context import Context
-from bytecode_dynamo.state.effects import DELETED, MISSING
+from bytecode_dynamo.state.effects import DELETED, MISSING, Identity
 from bytecode_dynamo.state.frame import GlobalNames
 from bytecode_dynamo.state.protocol import (
     call_known,
@@ -28,6 +28,7 @@ from bytecode_dynamo.state.tracker import Args, Kwargs, VariableTracker
 from bytecode_dynamo.variables.base import NullVariable, Variable, method_of_type, realize
 from bytecode_dynamo.variables.constant import NONE, ConstantVariable, SymbolicVariable
 from bytecode_dynamo.variables.function import BoundMethodVariable, CellVariable, FunctionVariable
+from bytecode_dynamo.variables.sequence import TupleVariable
 from bytecode_dynamo.variables.userobject import UserObjectVariable, instance_dict
 
 Value = VariableTracker
@@ -92,7 +93,7 @@ def reflection(ctx: Context, function: Any, *args: Value, **kwargs: Value) -> No
 @evaluates_call(dir)
 def dir_(ctx: Context, *values: Value) -> Value:
     if values:
-        raise GraphBreak("BD002", "call of dir()", "call dir() outside the compiled region")
+        reflection(ctx, dir)
     return new_list(ctx, [ConstantVariable(name) for name in sorted(_local_values(ctx))])
 
 
@@ -130,13 +131,28 @@ def signature(ctx: Context, function: Value) -> Value:
     inner = _unwrapped(ctx, function.function if bound else function)
     if not isinstance(inner, FunctionVariable) or inner.value is None:
         raise GraphBreak("BD002", f"signature of {function.describe()}")
-    for default in (*inner.defaults, *(value for _, value in inner.keyword_defaults)):
-        value = realize(ctx, default)
-        if isinstance(value, SymbolicVariable):
-            value.as_constant(ctx)  # a number that has changed before
+    annotations = get_attribute(ctx, inner, "__annotations__").call_method(ctx, "values", [], {})
+    for part in (
+        *inner.defaults,
+        *(value for _, value in inner.keyword_defaults),
+        *annotations.unpack(ctx),
+    ):
+        _fix(ctx, part)
     return new_value(
         ctx, inspect.signature(types.MethodType(inner.value, ctx) if bound else inner.value)
     )
+
+
+def _fix(ctx: Context, part: Value) -> None:
+    """Guard a part of a signature, which has it as it is now, by its value."""
+    value = realize(ctx, part)
+    if isinstance(value, TupleVariable):
+        for item in value.items:
+            _fix(ctx, item)
+    elif isinstance(value, (ConstantVariable, SymbolicVariable, UserObjectVariable)):
+        value.as_constant(ctx)
+    elif isinstance(value.identity(), Identity):
+        raise GraphBreak("BD002", f"a signature with {value.describe()}, which may change")
 
 
 def _unwrapped(ctx: Context, function: Value) -> Value:

@@ -422,6 +422,42 @@ def defaults_in_a_signature():
     return program, setting(outer.__wrapped__, __defaults__=(7,))
 
 
+def described(function):
+    return lambda x: (x + 1, str(inspect.signature(function)))
+
+
+@row
+def annotations_in_a_signature():
+    def function(x: int, *, k: str = "k") -> int: ...
+
+    return described(function), setting(function, __annotations__={"x": float})
+
+
+@row
+def a_tuple_in_a_signature():
+    def function(x, *, k=(1, (2, 3))): ...
+
+    return described(function), setting(function, __kwdefaults__={"k": (1, (2, 4))})
+
+
+@row
+def a_list_in_a_signature():
+    held = [1]
+
+    def function(x, k=held): ...
+
+    return described(function), changed(lambda: held.append(2), held.pop)
+
+
+@row
+def an_object_in_a_signature():
+    held = types.SimpleNamespace(n=1)
+
+    def function(x, k=held): ...
+
+    return described(function), setting(held, n=2)
+
+
 @row
 def signature_of_another_method():
     _, holder, program = decorated()
