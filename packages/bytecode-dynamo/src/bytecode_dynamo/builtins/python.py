@@ -54,6 +54,7 @@ from bytecode_dynamo.variables.sequence_methods import Comparable, sort_items
 from bytecode_dynamo.variables.sets import SetVariable
 from bytecode_dynamo.variables.tensor import TENSOR_METHODS, TensorVariable
 from bytecode_dynamo.variables.userobject import InstanceDictVariable, UserObjectVariable
+from bytecode_dynamo.variables.wording import accepted
 
 from .comparison import compare
 
@@ -213,7 +214,11 @@ def hash_(ctx: Context, value: Value) -> Value:
             return _number_of(ctx, object.__hash__, value)
         if own is torch.Tensor.__hash__:
             return _number_of(ctx, id, value)
-        made = get_attribute(ctx, value, "__hash__").call(ctx, [], {})
+        made = (
+            value.ask(ctx, "__hash__", [])
+            if isinstance(value, UserObjectVariable)
+            else accepted("__hash__", get_attribute(ctx, value, "__hash__").call(ctx, [], {}))
+        )
         return fold_call(ctx, hash, [made]) if isinstance(made, ConstantVariable) else made
     if isinstance(value, NumberOfVariable):
         return value  # an address is its own hash
