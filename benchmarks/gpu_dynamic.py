@@ -27,8 +27,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from benchmarks.gpu_models import build, spread, step_of
+from benchmarks.gpu_models import build, step_of
 from benchmarks.measure import counts_of_torch_compile
+from benchmarks.processes import spread
 from benchmarks.turns import turn
 
 NAMES = (

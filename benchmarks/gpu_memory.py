@@ -26,11 +26,11 @@ from benchmarks.gpu_models import (
     RESULTS,
     WARM_STEPS,
     build,
-    spread,
     step_of,
     wake_libraries,
 )
 from benchmarks.measure import environment
+from benchmarks.processes import spread
 
 WHO = ("eager", "ours", "torch.compile")
 

@@ -2,7 +2,7 @@
 time, accuracy.
 
 usage: python -m benchmarks.gpu_models [--alone] [--again] [--default-mode] [--rotate] [--gpus N]
-[--jobs N] [--timeout S] [NAME[:inference|:training]...]
+[--jobs N] [--timeout S] [NAME[:inference|:training|:autocast]...]
 
 A row per model and mode in results/gpu_models.json, each from a process of its own; rows that are
 there are kept (``--again``: measured anew). ``--gpus``: rows are spread over so many devices, each
@@ -10,6 +10,7 @@ with its share of the cores. ``--jobs``: processes per device that compile at on
 until nobody does there. ``--alone``: not next to torch.compile, nothing written.
 ``--default-mode``: not next to mode reduce-overhead. ``--rotate``: each call gets the next of four
 copies of the inputs, rows of their own. ``hf`` stands for all names that begin with it.
+``autocast``: training with parameters in float32, forward under autocast; only where it is named.
 """
 
 from __future__ import annotations
@@ -19,17 +20,10 @@ import copy
 import functools
 import itertools
 import json
-import os
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 import torch
@@ -37,8 +31,8 @@ from torch import nn
 
 from benchmarks import hugging_face
 from benchmarks.measure import counts_of_torch_compile, environment, save_rows
-from benchmarks.turns import SECONDS as TURN_SECONDS
-from benchmarks.turns import TURN, turn
+from benchmarks.processes import spread
+from benchmarks.turns import turn
 from integration_tests.models.zoo import ZOO
 
 ROUNDS, SECONDS, WARM_STEPS = 7, 0.15, 7
@@ -170,7 +164,12 @@ def step_of(
     return loss
 
 
-def wake_libraries(net: nn.Module, inputs: dict[str, torch.Tensor], training: bool) -> None:
+def wake_libraries(
+    net: nn.Module,
+    inputs: dict[str, torch.Tensor],
+    training: bool,
+    wrap: Callable[[Any], Any] = lambda net: net,
+) -> None:
     """Eager steps in both layouts of images: what libraries choose and build at the first use of a
     shape, up to 25 s, would be charged to whoever compiles first.
     """
@@ -185,7 +184,7 @@ def wake_libraries(net: nn.Module, inputs: dict[str, torch.Tensor], training: bo
             key: value.contiguous(memory_format=layout) if images[key] else value
             for key, value in inputs.items()
         }
-        step_of(own, own, given, training)
+        step_of(wrap(own), own, given, training)
     torch.cuda.synchronize()
 
 
@@ -225,10 +224,14 @@ def _result(model: Callable[..., Any], inputs: dict[str, torch.Tensor]) -> torch
 
 
 def _relative_error(
-    net: nn.Module, ours: Any, inputs: dict[str, torch.Tensor], training: bool
+    net: nn.Module,
+    ours: Any,
+    inputs: dict[str, torch.Tensor],
+    training: bool,
+    wrap: Callable[[Any], Any],
 ) -> float:
-    """Our error over eager's, both against float32: of the logits or the first result, or of all
-    gradients, in evaluation mode; several calls, so that replays count.
+    """Our error over eager's (``wrap`` of a net), both against float32: of the logits or the first
+    result, or of all gradients, in evaluation mode; several calls, so that replays count.
     """
     net.eval()
     wide = {
@@ -246,7 +249,7 @@ def _relative_error(
             [p.grad.double().flatten() for p in owner.parameters() if p.grad is not None]
         )
 
-    exact, eager = values(exact_net, exact_net, wide), values(eager_net, eager_net, inputs)
+    exact, eager = values(exact_net, exact_net, wide), values(wrap(eager_net), eager_net, inputs)
     found = [values(ours, net, inputs) for _ in range(5)][-1]
     return ((found - exact).norm() / (eager - exact).norm().clamp(min=1e-6 * exact.norm())).item()
 
@@ -261,16 +264,26 @@ def _first_step(step: Callable[[], object], nets: list[nn.Module]) -> float:
     return cold
 
 
-def build(name: str, training: bool) -> tuple[nn.Module, dict[str, torch.Tensor]]:
+def build(
+    name: str, training: bool, dtype: torch.dtype = torch.bfloat16
+) -> tuple[nn.Module, dict[str, torch.Tensor]]:
     """A model on the device, with inputs."""
     torch.manual_seed(0)
     with torch.device("cuda"):
         net, inputs = MODELS[name]()
     inputs = {
-        key: value.bfloat16() if value.is_floating_point() else value
+        key: value.to(dtype) if value.is_floating_point() else value
         for key, value in inputs.items()
     }
-    return net.to("cuda", torch.bfloat16).train(training), inputs
+    return net.to("cuda", dtype).train(training), inputs
+
+
+def _under_autocast(call: Callable[..., Any]) -> Callable[..., Any]:
+    def run_under_autocast(*args: Any, **kwargs: Any) -> Any:
+        with torch.autocast("cuda", torch.bfloat16):
+            return call(*args, **kwargs)
+
+    return run_under_autocast
 
 
 def _compilers(alone: bool, default_mode: bool) -> dict[str, Callable[[nn.Module], Any]]:
@@ -298,21 +311,20 @@ def _in_turn(
     return functools.partial(next, itertools.cycle(copies))
 
 
-def run(
-    name: str, training: bool, alone: bool, default_mode: bool, rotate: bool = False
-) -> dict[str, Any]:
+def run(name: str, mode: str, options: argparse.Namespace) -> dict[str, Any]:
     """One row: our milliseconds, and how many times longer the others take; seconds and
     megabytes.
     """
     import inductor_triton
     import torchstrata
 
-    net, inputs = build(name, training)
-    compilers = _compilers(alone, default_mode)
-    wake_libraries(net, inputs, training)
+    training, wrap = mode != "inference", _under_autocast if mode == "autocast" else lambda net: net
+    net, inputs = build(name, training, torch.float32 if mode == "autocast" else torch.bfloat16)
+    compilers = _compilers(options.alone, options.default_mode)
+    wake_libraries(net, inputs, training, wrap)
     nets = {key: copy.deepcopy(net) for key in compilers}
-    calls = {key: compilers[key](nets[key]) for key in compilers}
-    given = _in_turn(inputs, rotate)
+    calls = {key: wrap(compilers[key](nets[key])) for key in compilers}
+    given = _in_turn(inputs, options.rotate)
     steps = {
         key: lambda key=key: step_of(calls[key], nets[key], given(), training) for key in calls
     }
@@ -328,7 +340,7 @@ def run(
         times = _alternate(steps)
     row: dict[str, Any] = {
         "model": name,
-        "mode": ("training" if training else "inference") + " rotating" * rotate,
+        "mode": mode + " rotating" * options.rotate,
         "ms": round(times["ours"] * 1e3, 3),
     }
     row |= {
@@ -337,9 +349,9 @@ def run(
         if key in times
     }
     with turn(exclusive=False):
-        row["error"] = round(_relative_error(nets["ours"], calls["ours"], inputs, training), 2)
-    row["cold_s"] = round(cold["ours"], 1)
-    if not alone:
+        error = _relative_error(nets["ours"], calls["ours"], inputs, training, wrap)
+    row |= {"error": round(error, 2), "cold_s": round(cold["ours"], 1)}
+    if not options.alone:
         row["cold_tc_s"] = round(cold["tc"], 1)
         row["counts_tc"] = counts["tc"]
     shown = (
@@ -355,90 +367,6 @@ def run(
         str(inductor_triton.counters[key]) for key in ("recorded", "replayed", "ran", "held")
     )
     return row
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where rows run: a device (empty: the current one), what measuring there takes, and cores."""
-
-    device: str
-    lock: str
-    cores: tuple[int, ...] = ()
-
-    def command(self) -> list[str]:
-        """What a command runs under."""
-        return ["taskset", "-c", ",".join(map(str, self.cores))] if self.cores else []
-
-
-def own_process(arguments: Sequence[str], place: Place, timeout: float) -> dict[str, Any]:
-    """The object that ``python -m ARGUMENTS`` prints as JSON, run with caches of its own;
-    ``failed`` says why there is none. It may compile for ``timeout`` seconds, and take twice as
-    long with waiting and measuring.
-    """
-    with tempfile.TemporaryDirectory(prefix="gpu-models-") as caches:
-        os.chmod(caches, 0o700)
-        own = {
-            "STRATA_CACHE_DIR": f"{caches}/ours",
-            "TORCHINDUCTOR_CACHE_DIR": f"{caches}/theirs",
-            TURN: place.lock,
-            TURN_SECONDS: str(int(timeout)),
-        }
-        own |= {"CUDA_VISIBLE_DEVICES": place.device} if place.device else {}
-        command = [*place.command(), sys.executable, "-m", *arguments]
-        try:
-            done = subprocess.run(
-                command,
-                capture_output=True,
-                text=True,
-                timeout=2 * timeout,
-                env={**os.environ, **own},
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            return {"failed": f"took more than {2 * timeout} s"}
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    if done.returncode or not lines:
-        return {"failed": " ".join((done.stderr or done.stdout).split())[-300:]}
-    return json.loads(lines[-1])
-
-
-def places_of(gpus: int, directory: str) -> list[Place]:
-    if gpus == 1:
-        return [Place("", f"{directory}/lock")]
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(gpus)))
-    cores = sorted(os.sched_getaffinity(0))
-    share = max(1, len(cores) // gpus)
-    devices = enumerate(visible.split(",")[:gpus])
-    return [
-        Place(device, f"{directory}/lock{i}", tuple(cores[share * i : share * (i + 1)]))
-        for i, device in devices
-    ]
-
-
-def spread(
-    tasks: Sequence[Sequence[str]], options: argparse.Namespace
-) -> Iterator[tuple[Sequence[str], dict[str, Any]]]:
-    """What ``own_process`` gives for each task, as they are done; a device that is free takes the
-    next one.
-    """
-    with tempfile.TemporaryDirectory() as directory:
-        places = [
-            place for _ in range(options.jobs) for place in places_of(options.gpus, directory)
-        ]
-        free: SimpleQueue[Place] = SimpleQueue()
-        for place in places:
-            free.put(place)
-
-        def done(task: Sequence[str]) -> tuple[Sequence[str], dict[str, Any]]:
-            place = free.get()
-            try:
-                return task, own_process(task, place, options.timeout)
-            finally:
-                free.put(place)
-
-        with ThreadPoolExecutor(len(places)) as pool:
-            for future in as_completed([pool.submit(done, task) for task in tasks]):
-                yield future.result()
 
 
 def _task(name: str, mode: str, options: argparse.Namespace) -> list[str]:
@@ -462,8 +390,8 @@ def _wanted(options: argparse.Namespace) -> list[tuple[str, str]]:
     modes = [
         (name, mode)
         for name, _, only in asked
-        for mode in ("inference", "training")
-        if only in ("", mode)
+        for mode in ("inference", "training", "autocast")
+        if only in ("", mode) and (only or mode != "autocast")
     ]
     known: set[tuple[str, str]] = set()
     if RESULTS.exists() and not options.again and not options.alone:
@@ -479,7 +407,7 @@ def _wanted(options: argparse.Namespace) -> list[tuple[str, str]]:
 
 def _summarise(rows: list[dict[str, Any]]) -> None:
     """Geometric means, worst and number of rows by mode, Hugging Face's small models apart."""
-    for small, mode in itertools.product((False, True), ("inference", "training")):
+    for small, mode in itertools.product((False, True), ("inference", "training", "autocast")):
         part = [r for r in rows if r["mode"] == mode and r["model"].startswith("hf-") == small]
         for key in ("eager", "tc", "tc_reduce_overhead"):
             found = [row[key] for row in part if key in row]
@@ -502,8 +430,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.row:
         name, _, mode = options.row.partition(":")
-        row = run(name, mode == "training", options.alone, options.default_mode, options.rotate)
-        print(json.dumps(row), flush=True)
+        print(json.dumps(run(name, mode, options)), flush=True)
         return
     print(*SHOWN)
     for task, found in spread(

@@ -35,7 +35,7 @@ import torch.nn.functional as F
 import torchstrata
 from torch import nn
 
-from benchmarks.gpu_models import spread
+from benchmarks.processes import spread
 from benchmarks.turns import turn
 
 SHOWN = ("model", "ms", "eager", "tc", "error", "first", "last", "cold_s", "cold_tc_s", "counts")
