@@ -121,6 +121,12 @@ def test_log2_is_exact_for_powers_of_two():
     assert torch.equal(evaluate("log2", torch.exp2(exponents)), exponents)
 
 
+def test_functions_come_after_those_that_they_call():
+    for name in function_names():
+        *_, last = needed_functions(f"y = {name}(x)\n")
+        assert last.startswith(f"@triton.jit\ndef {name}(")
+
+
 def test_only_needed_functions_are_copied():
     assert needed_functions("x = a + b\n") == []
     names = [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import sympy
 import torch
@@ -168,3 +170,36 @@ def _blocks(source):
     for extent, block in launch_spec(source).blocks:
         count *= -(-int(extent) // block)
     return count
+
+
+TIMES = """
+@kernel(device='cpu')
+def {name}(in0: In('float32', 64), out: Out('float32', 64)):
+    for i in range(64):
+        a = load(in0, [i], 'float32')
+        c = constant({factor}, 'float32')
+        b = mul(a, c)
+        store(out, [i], b)
+"""
+
+
+def _together(number, name):
+    """The launch of a kernel with another one; four that differ in both."""
+    factor, other = (2.0, 3.0)[number // 2], (SCALE.format(n=70), SUMS)[number % 2]
+    return shared([generated(TIMES.format(name=name, factor=factor)), generated(other)])
+
+
+def _instructions(source):
+    """The lines of its PTX that are instructions, without its name."""
+    lines = compile_ptx(source).replace(source.kernel.name, "").splitlines()
+    return [line for line in lines if line.startswith("\t") and line.endswith(";")]
+
+
+@settings(max_examples=20, deadline=None)
+@given(order=st.lists(st.integers(0, 3), min_size=4, max_size=10), threads=st.integers(1, 3))
+def test_kernels_of_equal_names_keep_their_own_code(order, threads):
+    """As those of several programs in one process have."""
+    with ThreadPoolExecutor(threads) as pool:
+        found = list(pool.map(lambda number: _instructions(_together(number, "times")), order))
+    for number, instructions in zip(order, found):
+        assert instructions == _instructions(_together(number, f"times{number}"))

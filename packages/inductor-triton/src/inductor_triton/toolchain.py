@@ -5,9 +5,8 @@ from __future__ import annotations
 import importlib
 import linecache
 import os
-from collections import defaultdict
+import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -83,28 +82,27 @@ def load_optional(name: str) -> ModuleType | None:
         return None
 
 
-@dataclass(slots=True)
-class _DeviceFunctions:
-    """Those of one compute capability, which have texts of their own."""
-
-    namespace: dict[str, object] = field(default_factory=dict)
-    executed: set[str] = field(default_factory=set)
+DEFINED = re.compile(r"^def (\w+)\(", re.MULTILINE)
+Key = tuple[str, tuple["Key", ...]]
+"""The text of a device function, and the keys of those that it calls."""
+_device_functions: dict[Key, object] = {}
 
 
-_shared: defaultdict[int, _DeviceFunctions] = defaultdict(_DeviceFunctions)
-
-
-def execute_kernel(text: str, function: str, capability: int) -> Callable[..., object]:
-    """``execute_source`` for Triton's compiler. Kernels for a compute capability share the device
-    functions, which Triton would otherwise parse and hash each time.
+def execute_kernel(text: str, function: str) -> Callable[..., object]:
+    """``execute_source`` for Triton's compiler. Kernels share the device functions that have the
+    same text and call the same ones, which Triton would otherwise parse and hash each time.
     """
-    shared = _shared[capability]
-    imports, *functions, kernel = text.split("\n\n\n")
-    for part in functions:
-        if part not in shared.executed:
-            _execute(f"{imports}\n{part}", "device function", shared.namespace)
-            shared.executed.add(part)
-    namespace = dict(shared.namespace)
+    imports, *parts, kernel = text.split("\n\n\n")
+    keys: dict[str, Key] = {}
+    for part in parts:
+        (name,) = DEFINED.findall(part)
+        called = [other for other in keys if re.search(rf"\b{other}\b", part)]
+        key = keys[name] = part, tuple(keys[other] for other in called)
+        if key not in _device_functions:
+            namespace = {other: _device_functions[keys[other]] for other in called}
+            _execute(f"{imports}\n{part}", "device function", namespace)
+            _device_functions[key] = namespace[name]
+    namespace = {name: _device_functions[key] for name, key in keys.items()}
     _execute(f"{imports}\n{kernel}", function, namespace)
     return namespace[function]  # type: ignore[return-value]
 

@@ -366,6 +366,11 @@ def uniform(seed, counter):
     return (word >> 8).to(tl.float32) * 5.9604644775390625e-08
 
 
+def swapped(word):
+    """The halves of a word in the other order."""
+    return (word << 16) | (word >> 16)
+
+
 def uniform16(seed, counter):
     """float32 in [0, 1) from lane ``counter % 8 // 2`` of block ``counter // 8`` of Philox4x32-7,
     its halves swapped for odd ones.
@@ -375,11 +380,6 @@ def uniform16(seed, counter):
     word = tl.where(lane < 2, tl.where(lane == 0, c0, c1), tl.where(lane == 2, c2, c3))
     word = tl.where((counter & 1) == 1, swapped(word), word)
     return (word >> 8).to(tl.float32) * 5.9604644775390625e-08
-
-
-def swapped(word):
-    """The halves of a word in the other order."""
-    return (word << 16) | (word >> 16)
 
 
 def words4(seed, block):
@@ -445,6 +445,11 @@ def combine_all(a, b):
     return a & b
 
 
+def is_same(a, b):
+    """Whether the values are equal or both NaN."""
+    return (a == b) | ((a != a) & (b != b))
+
+
 def combine_argmax(a, i, b, j):
     """The larger value and its position; NaN is the largest, the smaller position wins a tie."""
     first = (a > b) | ((a != a) & (b == b)) | (is_same(a, b) & (i < j))
@@ -455,11 +460,6 @@ def combine_argmin(a, i, b, j):
     """The smaller value and its position; NaN is the smallest, the smaller position wins a tie."""
     first = (a < b) | ((a != a) & (b == b)) | (is_same(a, b) & (i < j))
     return tl.where(first, a, b), tl.where(first, i, j)
-
-
-def is_same(a, b):
-    """Whether the values are equal or both NaN."""
-    return (a == b) | ((a != a) & (b != b))
 
 
 def larger(a, b):

@@ -23,7 +23,7 @@ from .grid import program_counter
 from .workers import run_all
 
 ALIGNMENT = 16
-FORMAT = "4"
+FORMAT = "5"
 SUFFIX = ".kernel"
 MOST_PARSES = 5
 EARLY = 90
@@ -105,7 +105,7 @@ def compile_variant(source: KernelSource, variant: Variant, capability: int) -> 
         early = _is_early(source, capability)
         if early:
             text = _waiting(text, spec.function)
-        function: Any = execute_kernel(text, spec.function, capability)
+        function: Any = execute_kernel(text, spec.function)
         types = list(argument_types(spec, variant.wide).values())
         signature = dict(zip(function.arg_names, types))
         constants: dict[str, object] = {}
