@@ -1,15 +1,16 @@
 """Models on a CUDA device in bfloat16: eager, ours and torch.compile in turns; time, cold compile
 time, accuracy.
 
-usage: python -m benchmarks.gpu_models [--alone] [--again] [--default-mode] [--rotate] [--gpus N]
-[--jobs N] [--timeout S] [NAME[:inference|:training|:autocast]...]
+usage: python -m benchmarks.gpu_models [--alone] [--again] [--default-mode] [--rotate] [--rounds N]
+[--gpus N] [--jobs N] [--timeout S] [NAME[:inference|:training|:autocast]...]
 
 A row per model and mode in results/gpu_models.json, each from a process of its own; rows that are
 there are kept (``--again``: measured anew). ``--gpus``: rows are spread over so many devices, each
 with its share of the cores. ``--jobs``: processes per device that compile at once; measuring waits
 until nobody does there. ``--alone``: not next to torch.compile, nothing written.
 ``--default-mode``: not next to mode reduce-overhead. ``--rotate``: each call gets the next of four
-copies of the inputs, rows of their own. ``hf`` stands for all names that begin with it.
+copies of the inputs, rows of their own. ``hf`` stands for all names that begin with it;
+``timm-NAME`` is any image net of timm. ``--rounds``: turns of each, of which the median counts.
 ``autocast``: training with parameters in float32, forward under autocast; only where it is named.
 """
 
@@ -45,6 +46,7 @@ SHOWN = (
     "counts", "counts_tc", "replays",
 )  # fmt: skip
 Built = tuple[nn.Module, dict[str, torch.Tensor]]
+TIMM = "timm-"
 
 
 def _tokens(batch: int, length: int, vocabulary: int) -> torch.Tensor:
@@ -60,7 +62,7 @@ def _transformer(name: str, batch: int, length: int, **settings: Any) -> Built:
     return model, {"input_ids": tokens, "labels": tokens}
 
 
-def _image(name: str, batch: int, size: int = 224) -> Built:
+def _image(name: str, batch: int) -> Built:
     import timm
 
     net = timm.create_model(name)
@@ -68,7 +70,8 @@ def _image(name: str, batch: int, size: int = 224) -> Built:
         # a head of zeros: its results are zeros, whatever was computed before
         if matrix.ndim > 1 and not matrix.any():
             nn.init.normal_(matrix, std=0.02)
-    return net, {"x": torch.randn(batch, 3, size, size, device="cuda", dtype=torch.bfloat16)}
+    shape = net.default_cfg["input_size"]
+    return net, {"x": torch.randn(batch, *shape, device="cuda", dtype=torch.bfloat16)}
 
 
 def _zoo(name: str, batch: int) -> Built:
@@ -201,13 +204,13 @@ def _repeat(step: Callable[[], object], count: int) -> None:
         step()
 
 
-def _alternate(steps: dict[str, Callable[[], object]]) -> dict[str, float]:
+def _alternate(steps: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
     repeats = {
         name: max(1, int(SECONDS / min(_seconds(step) for _ in range(3))))
         for name, step in steps.items()
     }
     times: dict[str, list[float]] = {name: [] for name in steps}
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         for name, step in steps.items():
             times[name].append(
                 _seconds(functools.partial(_repeat, step, repeats[name])) / repeats[name]
@@ -270,7 +273,7 @@ def build(
     """A model on the device, with inputs."""
     torch.manual_seed(0)
     with torch.device("cuda"):
-        net, inputs = MODELS[name]()
+        net, inputs = _image(name[len(TIMM) :], 32) if name.startswith(TIMM) else MODELS[name]()
     inputs = {
         key: value.to(dtype) if value.is_floating_point() else value
         for key, value in inputs.items()
@@ -337,7 +340,7 @@ def run(name: str, mode: str, options: argparse.Namespace) -> dict[str, Any]:
             if key == "tc":
                 counts["tc"] = counts_of_torch_compile()
     with turn(exclusive=True):
-        times = _alternate(steps)
+        times = _alternate(steps, options.rounds)
     row: dict[str, Any] = {
         "model": name,
         "mode": mode + " rotating" * options.rotate,
@@ -377,6 +380,7 @@ def _task(name: str, mode: str, options: argparse.Namespace) -> list[str]:
         *(["--alone"] if options.alone else []),
         *(["--default-mode"] if options.default_mode else []),
         *(["--rotate"] if options.rotate else []),
+        f"--rounds={options.rounds}",
     ]
 
 
@@ -426,6 +430,7 @@ def main() -> None:
     parser.add_argument("--gpus", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--timeout", type=int, default=300)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--row")
     options = parser.parse_args()
     if options.row:

@@ -565,3 +565,26 @@ def test_symbolic_rows_of_groups_and_of_float8():
             result, expected = host(*given)[0], fn(*given)
             known = min(rows, 40) if fn is grouped else rows
             torch.testing.assert_close(result[:known], expected[:known], rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("offset", [0, 5, 3 << 40, (3 << 40) + 1])
+@pytest.mark.parametrize("draw", [primops.prims.uniform, primops.prims.uniform16])
+def test_random_masks_after_a_product(draw, offset):
+    """Each mask of a program has 2^40 numbers of its own, so that counters need 64 bits."""
+    x, w, seed = random(32, 64), random(64, 128), torch.tensor(7)
+    mask = draw(seed, shape=(32, 128), offset=offset) < 0.75
+    gm = primops.decompose(trace(lambda x, w, m, s: torch.where(m, x @ w, 0), x, w, mask, seed))
+    *_, old, last = (node for node in gm.graph.nodes if node.op == "placeholder")
+    with gm.graph.inserting_after(last):
+        drawn = gm.graph.call_function(draw, (last,), {"shape": (32, 128), "offset": offset})
+    with gm.graph.inserting_after(drawn):
+        below = gm.graph.call_function(primops.prims.lt, (drawn, 0.75))
+    drawn.meta["val"] = primops.TensorMeta.from_tensor(torch.empty(32, 128))
+    below.meta["val"] = primops.TensorMeta.from_tensor(mask)
+    old.replace_all_uses_with(below)
+    generator = Recording(device="cpu", interpret=True, templates="always")
+    generator.sources = []
+    host = compile_graph(gm, (x, w, mask, seed), codegens={"cpu": generator})
+    expected = torch.where(mask, x @ w, 0)
+    torch.testing.assert_close(host(x, w, mask, seed)[0], expected, rtol=1e-2, atol=1e-2)
+    assert ".visible .entry" in compile_ptx(generator.sources[0])

@@ -9,10 +9,8 @@ from dataclasses import dataclass, replace
 import sympy
 import torch
 from loopir import (
-    FloorDiv,
     Instruction,
     Kernel,
-    Mod,
     Range,
     Value,
     definitions,
@@ -365,7 +363,7 @@ class Emitter:
 
     def index(self, expr: sympy.Expr) -> tuple[str, Dims, list[Term]]:
         """The text of an index, its dims, and the indirect symbols in it."""
-        expr = self._by_flat_position(sympy.sympify(expr))
+        expr = self.by_flat_position(sympy.sympify(expr))
         terms = [self.symbols[symbol] for symbol in sorted(expr.free_symbols, key=str)]  # type: ignore[index]
         dims = NOTHING.union(*(term.dims for term in terms))
         text = IndexPrinter(self.plan.symbol_bounds, lambda symbol: self.symbols[symbol].text).show(
@@ -373,7 +371,7 @@ class Emitter:
         )
         return text, dims, [term for term in terms if term.valid is not None]
 
-    def _by_flat_position(self, expr: sympy.Expr) -> sympy.Expr:
+    def by_flat_position(self, expr: sympy.Expr) -> sympy.Expr:
         """``expr`` in terms of an axis's flat position instead of its loops, where it is linear in
         that: this exposes contiguity.
         """
@@ -385,69 +383,6 @@ class Emitter:
             if not rest.free_symbols & {item.symbol for item in loops}:
                 expr = rest + factor * flat
         return expr
-
-    def random_blocks(self, place: sympy.Expr, first: int, each: int) -> tuple[str, Dims] | None:
-        """A call for the random numbers at ``place + first``, one Philox block per ``each``
-        elements; and the axes along which it varies.
-
-        The call has format fields for its name and first argument. None if no axis has consecutive
-        positions that start at a multiple of ``each``.
-        """
-        rest = self._by_flat_position(place)
-        if first % each:
-            return None
-        for axis in self.tiling.axes:
-            index = (
-                self._first_of_each(rest, axis, each)
-                if axis.block % each == 0 and axis.name in self.block_starts
-                else None
-            )
-            if index is not None:
-                text, dims, _ = self.index(index)
-                start = self.number(first, each)
-                blocks = f"({text} >> {each.bit_length() - 1})" + (
-                    f" + {start}" if start != "0" else ""
-                )
-                is_last = axis.position == axis.rank - 1
-                return (
-                    f"{{}}{each}({{}}, {blocks})"
-                    if is_last
-                    else f"tl.trans({{}}{each}({{}}, tl.trans({blocks})))",
-                    dims,
-                )
-        return None
-
-    def _first_of_each(self, expr: sympy.Expr, axis: Axis, each: int) -> sympy.Expr | None:
-        """``expr`` at every ``each``-th position along ``axis``; None unless the positions in
-        between are consecutive and start at a multiple of ``each``.
-        """
-        flat = next(
-            (flat for loops, flat in self.flat_loops if loops == axis.loops), axis.loops[-1].symbol
-        )
-        last = axis.loops[-1]
-        along = flat if flat in expr.free_symbols else last.symbol
-        others = expr.free_symbols - {along}
-        steps = [stride(expr, other) for other in others]  # type: ignore[arg-type]
-        ends = along is last.symbol and len(axis.loops) > 1 and integer(last.extent % each) != 0
-        if (
-            stride(expr, along) != 1
-            or ends
-            or any(step is None or integer(step % each) != 0 for step in steps)
-        ):
-            return None
-        start, expand = self.block_starts[axis.name]
-        text = f"({start}{each} * tl.arange(0, {axis.block // each}){expand}){self.index_cast}"
-        place = self.define(f"{axis.name}_each", text, frozenset(axis.name), torch.int64)
-        lanes = symbol(place.text)
-        self.symbols[lanes] = place
-        points: dict[sympy.Symbol, sympy.Expr] = {flat: lanes}
-        inner: sympy.Expr = sympy.Integer(1)
-        for number, item in reversed([*enumerate(axis.loops)] if len(axis.loops) > 1 else []):
-            if self.symbols[item.symbol].dims:
-                whole: sympy.Expr = FloorDiv(lanes, inner)  # type: ignore[assignment]
-                points[item.symbol] = Mod(whole, item.extent) if number else whole  # type: ignore[assignment]
-            inner = sympy.expand(inner * item.extent)
-        return expr.xreplace(points)  # type: ignore[return-value]
 
     def number(self, value: int, divisor: int = 1) -> str:
         """``value // divisor`` as an argument of the function, because the code need not know it:

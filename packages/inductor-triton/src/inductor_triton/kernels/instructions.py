@@ -13,7 +13,7 @@ from loopir import Instruction
 from inductor_triton.kernels.passes.instruction_selection import random_bits
 from inductor_triton.spec import ERRORS
 
-from . import ops
+from . import ops, random_counters
 from .emitter import NOTHING, Dims, Emitter, Term
 from .indexing import indices, integer
 
@@ -205,11 +205,10 @@ def _uniform(emitter: Emitter, step: Instruction) -> Expression:
     seed, place, first = step.args
     assert isinstance(place, sympy.Expr) and isinstance(first, int)
     op = step.op.removesuffix("_at")
-    blocks = emitter.random_blocks(place, first, PER_BLOCK[op])
+    blocks = random_counters.blocks(emitter, place, first, PER_BLOCK[op])
     if blocks is not None:
         return blocks[0].format("uniform", emitter.operand(seed).text), blocks[1]
-    text, dims, _ = emitter.index(place)
-    counter = _index_cast(f"{text} + {emitter.number(first)}", torch.int64)
+    counter, dims = random_counters.counters(emitter, place, first)
     counter = emitter.define(f"{step.result}_counter", counter, dims, torch.int64).text
     seed = emitter.operand(seed)
     return f"{op}({seed.text}, {counter})", dims | seed.dims
@@ -223,7 +222,7 @@ def _threshold(emitter: Emitter, step: Instruction) -> Expression:
     assert isinstance(place, sympy.Expr) and isinstance(first, int) and isinstance(limit, float)
     op, _, side = step.op.partition("_")
     bits, is_below = random_bits(limit), side == "below"
-    blocks = emitter.random_blocks(place, first, PER_BLOCK[op])
+    blocks = random_counters.blocks(emitter, place, first, PER_BLOCK[op])
     if blocks is not None:
         text, dims = blocks[0].format("words", emitter.operand(seed).text), blocks[1]
         return text + (

@@ -14,6 +14,7 @@ from .attention import fuse_attention
 from .bias import part_biases
 from .cleanup import clean_up
 from .contraction import offer_contractions
+from .creation import create_where_read
 from .fold import fold_batch_norms, fold_constants
 from .grouped_queries import group_queries
 from .layout import choose_layouts
@@ -38,8 +39,9 @@ def rewrite_patterns(
     and bias additions are simplified; code generators may replace convolutions and linear layers
     together with the pointwise operations after them; small convolutions and patches in training
     become matrix products; biases of convolutions on CUDA devices become additions in loops; sizes
-    of 16-bit products on CUDA devices are padded to multiples of 8; scalars that the CPU computes
-    for another device are copied together; convolution nets use channels-last where that is faster.
+    of 16-bit products on CUDA devices are padded to multiples of 8; what the CPU makes from numbers
+    for another device is made there, and scalars that it computes are copied together; convolution
+    nets use channels-last where that is faster.
     """
     options = options or Options()
     if not options.patterns:
@@ -62,6 +64,7 @@ def rewrite_patterns(
         offer_contractions(gm, codegens or {}, options.inference)
     part_biases(gm)
     pad_products(gm)
+    create_where_read(gm)
     if may("pattern", "move_scalars"):
         move_scalars(gm)
     if options.layouts and may("pattern", "choose_layouts"):

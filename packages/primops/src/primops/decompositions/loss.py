@@ -48,28 +48,34 @@ def _wide(*operands: Tensor) -> tuple[list[Tensor], torch.dtype]:
     return broadcast(*[to_dtype(x, compute_dtype(dtype)) for x in operands]), dtype
 
 
-def _pairs(body: Callable[..., Tensor], reduction: int, *operands: Any) -> Tensor:
-    """A loss that is a function of corresponding elements."""
-    wide, dtype = _wide(*operands)
+def _pairs(
+    body: Callable[..., Tensor], reduction: int, *operands: Any, dtype: torch.dtype | None = None
+) -> Tensor:
+    """A loss that is a function of corresponding elements, by default of their common dtype."""
+    wide, common = _wide(*operands)
+    dtype = dtype or common
     return reduced(rounded(body(*wide), dtype), reduction, dtype)
 
 
 def _pairs_backward(
     slope: Callable[..., Tensor], reduction: int, grad_output: Tensor, *operands: Tensor
 ) -> Tensor:
-    """Gradient of the first operand: the incoming gradient times the slope (over the count, for a
-    mean).
+    """Gradient of the first operand, of its dtype: the incoming gradient times the slope (over the
+    count, for a mean).
     """
-    wide, dtype = _wide(*operands)
-    grad = broadcast_to(to_dtype(grad_output, compute_dtype(dtype)), wide[0].shape)
+    wide, common = _wide(*operands)
+    grad = broadcast_to(to_dtype(grad_output, compute_dtype(common)), wide[0].shape)
     result = prims.mul(slope(*wide), grad)
-    return round_to(prims.div(result, wide[0].numel()) if reduction == MEAN else result, dtype)
+    if reduction == MEAN:
+        result = prims.div(result, wide[0].numel())
+    return round_to(result, operands[0].dtype)
 
 
-def _loss(name: str, *, steps: bool = False) -> Callable[[Rule], Rule]:
+def _loss(name: str, *, steps: bool = False, own_dtype: bool = False) -> Callable[[Rule], Rule]:
     """Decorator for a loss of corresponding elements; its other arguments follow ``reduction`` in
     the operator. ``steps``: the first of them is a function that rounds a value to the result's
-    dtype, as eager does between the steps of its computation.
+    dtype, as eager does between the steps of its computation. ``own_dtype``: the result has the
+    first operand's dtype, whatever the target's is.
     """
 
     def add(body: Rule) -> Rule:
@@ -79,7 +85,9 @@ def _loss(name: str, *, steps: bool = False) -> Callable[[Rule], Rule]:
         ) -> Tensor:
             if steps:
                 more = (partial(rounded, dtype=result_dtype(self, target)), *more)
-            return _pairs(lambda a, b: body(a, b, *more, **options), reduction, self, target)
+            dtype = self.dtype if own_dtype else None
+            pair = lambda a, b: body(a, b, *more, **options)  # noqa: E731
+            return _pairs(pair, reduction, self, target, dtype=dtype)
 
         return rule
 
@@ -142,7 +150,7 @@ def smooth_l1_loss_backward(a: Tensor, b: Tensor, beta: float) -> Tensor:
     return prims.where(is_far, prims.sign(difference), prims.div(difference, beta))
 
 
-@_loss("huber_loss", steps=True)
+@_loss("huber_loss", steps=True, own_dtype=True)
 def huber_loss(a: Tensor, b: Tensor, step: Step, delta: float = 1.0) -> Tensor:
     """Quadratic within delta, then linear; not divided by delta."""
     z = step(prims.abs(prims.sub(a, b)))
@@ -234,8 +242,11 @@ def kl_div(a: Tensor, y: Tensor, *, log_target: bool = False) -> Tensor:
 
 @rules.register("soft_margin_loss")
 def soft_margin_loss(self: Tensor, target: Tensor, reduction: int = MEAN) -> Tensor:
-    """``log(1 + exp(-x * y))``; eager composes it of operators, each of which rounds."""
-    exponent = elementwise(lambda a, y: prims.neg(prims.mul(a, y)), self, target)
+    """``log(1 + exp(-x * y))`` in the dtype of x; eager composes it of operators, each of which
+    rounds.
+    """
+    product = elementwise(lambda a, y: prims.neg(prims.mul(a, y)), self, target)
+    exponent = to_dtype(product, self.dtype)
     losses = elementwise(prims.log1p, elementwise(prims.exp, exponent))
     return reduced(widen(losses), reduction, losses.dtype)
 

@@ -119,8 +119,7 @@ def roll(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
 
 
 @RULES.register(
-    "log_sigmoid_forward nll_loss2d_forward normal.Tensor_Tensor poisson rrelu_with_noise "
-    "rrelu_with_noise_functional"
+    "nll_loss2d_forward normal.Tensor_Tensor poisson rrelu_with_noise rrelu_with_noise_functional"
 )
 def dense(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Contiguous on the CPU, whatever the operand's strides."""
@@ -128,6 +127,14 @@ def dense(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     if args[0].fake_device.type != "cpu":
         return results
     return pytree.tree_map(lambda result: in_format(mode, result, False), results)
+
+
+@RULES.register("log_sigmoid_forward")
+def log_sigmoid_forward(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """What backward reads is empty on other devices than CPUs, unlike the meta kernel's."""
+    result, buffer = dense(mode, func, args, kwargs)
+    x = args[0]
+    return result, buffer if x.fake_device.type == "cpu" else new_empty(mode, x, [0])
 
 
 @RULES.register(
@@ -211,9 +218,30 @@ def native_batch_norm(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any])
 
 @RULES.register("native_group_norm")
 def native_group_norm(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """A dtype check, then the meta kernel."""
-    require_parameters_of(*args[:3])
-    return NotImplemented
+    """A dtype check, then the meta kernel; statistics are wide if the parameters are."""
+    x, weight, bias = args[:3]
+    require_parameters_of(x, weight, bias)
+    if all(p is None or p.dtype is x.dtype for p in (weight, bias)):
+        return NotImplemented
+    result, *statistics = mode.run_meta(func, args, kwargs)
+    return result, *[new_empty(mode, x, s.shape, dtype=torch.float32) for s in statistics]
+
+
+@RULES.register("native_group_norm_backward")
+def native_group_norm_backward(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Gradients have the dtypes of operand and weight, which the meta kernel promotes; the first
+    has the operand's format on CPUs.
+    """
+    x, weight = args[1], args[4]
+    result, *others = mode.run_meta(func, args, kwargs)
+    if result is not None:
+        channels_last = x.fake_device.type == "cpu" and has_channels_last_strides(mode.shape_env, x)
+        result = new_empty(mode, x, x.shape, format_strides(x.shape, channels_last))
+    if weight is not None:
+        others = [
+            None if item is None else new_empty(mode, weight, weight.shape) for item in others
+        ]
+    return result, *others
 
 
 @RULES.register("native_batch_norm_backward")
@@ -236,6 +264,16 @@ def native_batch_norm_backward(mode: Any, func: Any, args: tuple, kwargs: dict[s
     if x.fake_device.type != "cpu":
         channels_last = channels_last and args[7] and is_dense(mode, x)
     return in_format(mode, results[0], channels_last), *results[1:]
+
+
+@RULES.register("huber_loss soft_margin_loss")
+def loss_like_operand(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """The operand's dtype, whatever the target's is, which the meta kernel promotes."""
+    result = mode.run_meta(func, args, kwargs)
+    x = args[0]
+    if result.dtype is x.dtype:
+        return result
+    return new_empty(mode, x, result.shape, result.stride())
 
 
 @RULES.register("histogram.bin_ct histogram.bins_tensor")

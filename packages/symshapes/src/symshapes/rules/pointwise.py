@@ -157,15 +157,15 @@ _table(
 _table("native_dropout_backward", lambda operands: _agreeing(operands[:1]), 2)
 
 
-@RULES.register("mse_loss_backward smooth_l1_loss_backward huber_loss_backward")
+@RULES.register(
+    "mse_loss_backward smooth_l1_loss_backward huber_loss_backward soft_margin_loss_backward"
+)
 def loss_backward(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """Always dense. The meta kernels would divide by the number of elements, which may be 0."""
+    """Always dense, of the operand's dtype. The meta kernels would divide by the number of
+    elements, which may be 0, and promote dtypes.
+    """
     _, x, target, *_ = args
-    if (
-        not all(map(is_fake, args[:3]))
-        or _agreeing(args[:3]) is None
-        or not same_sizes(x.shape, target.shape)
-    ):
+    if not all(map(is_fake, args[:3])) or not same_sizes(x.shape, target.shape):
         return NotImplemented
     return mode.empty(x.shape, dtype=x.dtype, device=mode.common_device(func, args, {}))
 
