@@ -65,6 +65,10 @@ MODULES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "lstm": (lambda: nn.LSTM(8, 6), ROWS),
     "gru": (lambda: nn.GRU(8, 6), ROWS),
     "rnn": (lambda: nn.RNN(8, 6), ROWS),
+    "gru cell": (lambda: nn.GRUCell(8, 6), VECTORS),
+    "gru cell without biases": (lambda: nn.GRUCell(8, 6, bias=False), VECTORS),
+    "lstm cell": (lambda: nn.LSTMCell(8, 6), VECTORS),
+    "rnn cell": (lambda: nn.RNNCell(8, 6), VECTORS),
 }  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import aotgrad
 import inductor_cpp
+import inductor_triton
 import loopir
 import symshapes
 import torch
@@ -30,6 +31,8 @@ DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in (
     torch.int16, torch.complex64, torch.complex128,
 )}  # fmt: skip
 LARGEST = 20_000
+DEVICES = {"evaluator": "cpu", "cpp": "cpu", "triton": "cuda"}
+"""Where each code generator's programs run."""
 
 # Their values are whatever memory holds: only sizes, strides and dtype can be compared.
 VALUES_UNDEFINED = {
@@ -125,10 +128,10 @@ class Sample:
     random: bool = False
 
 
-def samples_of(op: Any, dtype: torch.dtype, count: int) -> list[Sample]:
+def samples_of(op: Any, dtype: torch.dtype, count: int, device: str = "cpu") -> list[Sample]:
     """Small samples, spread over those that the operator has, on which eager works."""
     found: list[Sample] = []
-    for sample in op.sample_inputs("cpu", dtype, requires_grad=False):
+    for sample in op.sample_inputs(device, dtype, requires_grad=False):
         if not strided(sample):
             continue
         made = as_sample(op, sample)
@@ -198,7 +201,7 @@ def eager_works(sample: Sample) -> bool:
 def replica(tensor: torch.Tensor) -> torch.Tensor:
     """A copy with the same strides and offset, also of overlapping memory."""
     storage = tensor.detach().untyped_storage().clone()
-    copy = torch.empty(0, dtype=tensor.dtype).set_(
+    copy = torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(
         storage, tensor.storage_offset(), tensor.size(), tensor.stride()
     )
     return copy.conj() if tensor.is_conj() else copy
@@ -207,16 +210,18 @@ def replica(tensor: torch.Tensor) -> torch.Tensor:
 def back_end(
     generator: str, store: loopir.ArtifactStore, programs: list[loopir.HostProgram]
 ) -> Callable[..., Any]:
-    """``aot_backend`` over the named code generator (``evaluator`` or ``cpp``); remembers the
-    programs that it makes.
-    """
-    codegen = (
-        EvaluatorCodeGenerator() if generator == "evaluator" else inductor_cpp.CppCodeGenerator()
-    )
+    """``aot_backend`` over the named code generator; remembers the programs that it makes."""
+    codegens: dict[str, loopir.CodeGenerator] = {
+        "cpu": EvaluatorCodeGenerator()
+        if generator == "evaluator"
+        else inductor_cpp.CppCodeGenerator()
+    }
+    if generator == "triton":
+        codegens["cuda"] = inductor_triton.TritonCodeGenerator()
 
     def compiler(gm: torch.fx.GraphModule, examples: Sequence[object]) -> loopir.HostProgram:
         program = loopir.compile_graph(
-            gm, examples, codegens={"cpu": codegen}, store=store, options=loopir.Options(check=True)
+            gm, examples, codegens=codegens, store=store, options=loopir.Options(check=True)
         )
         programs.append(program)
         return program
@@ -285,7 +290,7 @@ def gradients(
     if not outputs or not sources:
         return []
     weights = [
-        torch.linspace(0.5, 1.5, r.numel(), dtype=torch.float64).reshape(r.shape).to(r.dtype)
+        torch.linspace(0.5, 1.5, r.numel(), dtype=torch.float64).reshape(r.shape).to(r)
         for r in outputs
     ]
     return list(torch.autograd.grad(outputs, sources, weights, allow_unused=True))
@@ -371,7 +376,7 @@ def compare_tensors(
     if any_layout:
         got, eager = (x.clone(memory_format=torch.contiguous_format) for x in (got, eager))
     if not values:
-        filled = torch.empty_strided(got.shape, got.stride(), dtype=got.dtype)
+        filled = torch.empty_strided(got.shape, got.stride(), dtype=got.dtype, device=got.device)
         got, exact = filled.copy_(eager), eager
     if eager.dtype.is_complex:
         got, eager, exact = (
@@ -435,10 +440,10 @@ def check_operator(
     outcome = Outcome(full_name(op), str(dtype).removeprefix("torch."), "skip")
     torch.manual_seed(0)
     warnings.simplefilter("ignore")
-    if not op.supports_dtype(dtype, "cpu"):
+    if not op.supports_dtype(dtype, DEVICES[generator]):
         outcome.reason = "dtype not supported by eager"
         return outcome
-    samples = samples_of(op, dtype, count)
+    samples = samples_of(op, dtype, count, DEVICES[generator])
     outcome.samples = len(samples)
     if not samples:
         outcome.reason = "no small sample that eager runs"

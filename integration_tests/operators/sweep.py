@@ -59,7 +59,7 @@ def parse() -> argparse.Namespace:
         help="comma-separated full names, such as 'sum' or 'norm.inf' (default: all)",
     )
     parser.add_argument("--samples", type=int, default=4, help="samples per operator and dtype")
-    parser.add_argument("--generator", choices=("cpp", "evaluator"), default="cpp")
+    parser.add_argument("--generator", choices=("cpp", "evaluator", "triton"), default="cpp")
     parser.add_argument("--form", default="", help="call in this form of forms.py, one dtype each")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--timeout", type=float, default=120, help="seconds for one operator")

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from .recurrent import MODES, recurrent
+from .recurrent import MODES, gru_cell, recurrent
 
 aten = torch.ops.aten
 _FAKE = torch._C._TorchDispatchModeKey.FAKE
@@ -52,7 +52,11 @@ def install(mode_type: type) -> None:
     _override(aten.one_hot.default, _one_hot, mode_type)
     for name in ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout"):
         _override(getattr(aten, name).default, _plain_dropout, mode_type)
-    for op, kernel in ((aten.max_pool1d.default, _max_pool1d), (aten.kron.default, _kron)):
+    for op, kernel in (
+        (aten.max_pool1d.default, _max_pool1d),
+        (aten.kron.default, _kron),
+        (aten.gru_cell.default, gru_cell),
+    ):
         # torch has C++ alone
         op.py_kernels.setdefault(_KEYS[1], partial(op._op_dk, _KEYS[1]))
         _override(op, kernel, mode_type)

@@ -120,6 +120,27 @@ def _cudnn(call: dict[str, Any], mode: int) -> Any:
     return (output, hy, cy) if rest else (output, hy)
 
 
+def gru_cell(
+    previous: Callable[..., Any], x: Any, hx: Any, weight: Any, state_weight: Any, *biases: Any
+) -> Any:
+    """A cell's step. On CUDA devices eager mode calls a kernel for all after the products, which
+    has no meta kernel and computes in float32 at least.
+    """
+    if x.device.type != "cuda":
+        return previous(x, hx, weight, state_weight, *biases)
+    wide = torch.promote_types(x.dtype, torch.float32)
+    own, state = (
+        torch.nn.functional.linear(value, matrix).to(wide)
+        for value, matrix in ((x, weight), (hx, state_weight))
+    )
+    if any(bias is not None for bias in biases):
+        own, state = own + biases[0].to(wide), state + biases[1].to(wide)
+    (reset, update, new), parts = own.chunk(3, 1), state.chunk(3, 1)
+    reset, update = (reset + parts[0]).sigmoid(), (update + parts[1]).sigmoid()
+    new = (new + reset * parts[2]).tanh()
+    return ((hx.to(wide) - new) * update + new).to(hx.dtype)
+
+
 # -- oneDNN ----------------------------------------------------------------------------------------
 
 
