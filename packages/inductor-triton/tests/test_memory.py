@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import primops
 import pytest
 import torch
-from inductor_triton import Config, generate_source, launch_spec
+from inductor_triton import Config, compile_graph, generate_source, launch_spec
 from loopir import parse_kernel
+from primops.testing import trace
 
 TRANSPOSE_ADD = """
 @kernel(device='cuda', vector='j', tile='i')
@@ -341,3 +343,12 @@ def update(p: InOut('float32', 100), g: In('float32', 100)):
         store(p, [i], e)
 """
     run(text, torch.rand(100), torch.rand(100), ptx=(90,))
+
+
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_one_element_is_added_once(accumulate):
+    """A kernel without loops has one point, not as many as its block is long."""
+    x, index, value = torch.ones(1), torch.tensor([0]), torch.tensor([0.5])
+    gm = primops.decompose(trace(lambda x, i, v: x.index_put((i,), v, accumulate), x, index, value))
+    (found,) = compile_graph(gm, (x, index, value), interpret=True)(x, index, value)
+    assert found.item() == (1.5 if accumulate else 0.5)

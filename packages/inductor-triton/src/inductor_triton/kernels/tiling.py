@@ -107,20 +107,26 @@ def choose_tiling(kernel: Kernel, work: Workload, config: Config | None = None) 
     if kernel.reduction:
         config = config or recorded_config(kernel, heuristics.reduction(work))
         axes = (
-            Axis("x", kernel.ranges, config.x, 0, 2),
+            Axis("x", kernel.ranges, _block(kernel.ranges, config.x), 0, 2),
             Axis("r", kernel.reduction, config.r, 1, 2),
         )
         return Tiling(axes, (), config)
     rows = transposed_loop(kernel)
     if rows is None:
         config = config or recorded_config(kernel, heuristics.pointwise(work))
-        return Tiling((Axis("x", _store_order(kernel), config.x, 0, 1),), (), config)
+        loops = _store_order(kernel)
+        return Tiling((Axis("x", loops, _block(loops, config.x), 0, 1),), (), config)
     config = config or recorded_config(kernel, heuristics.tiled(work))
     columns = kernel.ranges[-1]
     batch = tuple(item for item in kernel.ranges if item not in (rows, columns))
     return Tiling(
         (Axis("y", (rows,), config.y, 0, 2), Axis("x", (columns,), config.x, 1, 2)), batch, config
     )
+
+
+def _block(loops: tuple[Range, ...], block: int) -> int:
+    """The block of an axis: without loops it has one point, which would be added several times."""
+    return block if loops else 1
 
 
 def recorded_config(kernel: Kernel, preferred: Config) -> Config:

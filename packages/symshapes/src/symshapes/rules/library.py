@@ -266,11 +266,11 @@ def native_batch_norm_backward(mode: Any, func: Any, args: tuple, kwargs: dict[s
     return in_format(mode, results[0], channels_last), *results[1:]
 
 
-@RULES.register("huber_loss soft_margin_loss")
+@RULES.register("huber_loss soft_margin_loss soft_margin_loss_backward")
 def loss_like_operand(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """The operand's dtype, whatever the target's is, which the meta kernel promotes."""
     result = mode.run_meta(func, args, kwargs)
-    x = args[0]
+    x = args[func is aten.soft_margin_loss_backward.default]
     if result.dtype is x.dtype:
         return result
     return new_empty(mode, x, result.shape, result.stride())

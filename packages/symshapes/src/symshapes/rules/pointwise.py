@@ -157,9 +157,7 @@ _table(
 _table("native_dropout_backward", lambda operands: _agreeing(operands[:1]), 2)
 
 
-@RULES.register(
-    "mse_loss_backward smooth_l1_loss_backward huber_loss_backward soft_margin_loss_backward"
-)
+@RULES.register("mse_loss_backward smooth_l1_loss_backward huber_loss_backward")
 def loss_backward(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Always dense, of the operand's dtype. The meta kernels would divide by the number of
     elements, which may be 0, and promote dtypes.
