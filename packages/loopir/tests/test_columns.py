@@ -78,6 +78,15 @@ def test_three_dimensions(run):
     )
 
 
+def test_sums_of_two_shapes(run):
+    def function(x, g):
+        heads = g.view(ROWS, 4, COLUMNS // 4)
+        return (x + g).amax(1), (x * g).sum(0), (heads * heads.cos()).sum(0), heads.sum(0)
+
+    host = run(function, torch.randn(ROWS, COLUMNS), torch.randn(ROWS, COLUMNS), tolerance=1e-3)
+    assert added(host) == 3
+
+
 def test_rows_that_need_the_sums_stay_apart(run):
     def function(x):
         return (x - x.sum(0)).amax(1), x.sum(1)

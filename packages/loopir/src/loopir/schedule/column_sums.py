@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-import sympy
 import torch
 from symshapes.choices import current
 from symshapes.decisions import may
@@ -23,7 +22,7 @@ from loopir.ir.program import Decision
 from loopir.ir.simplify import points_of, product
 
 from .dag import Dag
-from .group import Group, Joint, Member, group_of, joints, merged
+from .group import Group, Joint, Member, joints, merged
 from .users import NOBODY
 
 LEAST_ROWS = {"cuda": 1056, "cpu": 64}
@@ -192,15 +191,15 @@ def _zero(nodes: list[LoopNode], sums: Group, fused: Group, dag: Dag) -> None:
     """A group that runs before ``fused`` and sets the sums to zero."""
     zeros: list[Member] = []
     for node in nodes:
-        store = node.program[-1]
+        store, sum_ = node.program[-1], sums.writes[node.buffer]
         steps = (
             Instruction("zero", "constant", (0.0,), torch.float32),
             Instruction(None, "store", (store.args[0], store.args[1], Value("zero"), None), None),
         )
-        loops = tuple(item for item in node.ranges if sympy.sympify(store.args[1]).has(item.symbol))  # type: ignore[union-attr]
+        loops = sum_.node.ranges
         zero = replace(node, kind="pointwise", ranges=loops, program=steps, reads=())
         dag.positions[id(zero)] = dag.positions[id(node)]
-        (member,) = group_of(zero, fused.first).members
-        zeros.append(member)
-    loops, place = list(zeros[0].node.ranges), fused.first
-    dag.add_before(fused, Group(f"{sums.name}.zero", None, zeros, loops, [], place, place))
+        columns = {item.symbol: sum_.substitution[item.symbol] for item in loops}
+        zeros.append(Member(zero, False, columns))
+    place = fused.first
+    dag.add_before(fused, Group(f"{sums.name}.zero", None, zeros, sums.ranges, [], place, place))
