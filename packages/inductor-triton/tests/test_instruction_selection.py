@@ -43,6 +43,22 @@ def test_precision_follows_what_is_stored(op, narrow):
     assert selected(f"y = {op}(x)") == [f"y = {op}(x)"]
 
 
+@pytest.mark.parametrize("jump", ["floor", "round"])
+def test_what_jumps_reads_exact_operands(jump):
+    """9 / 3 is not less than 3, whatever the result is rounded to later."""
+    text = f"""
+        q = div(x, z)
+        e = exp(q)
+        y = {jump}(e)
+    """
+    assert selected(text, "bfloat16") == ["q = div_rn(x, z)", "e = exp(q)", f"y = {jump}(e)"]
+
+
+def test_a_quotient_is_rounded_correctly_unless_it_is_narrow():
+    assert selected("y = div(x, z)") == ["y = div_rn(x, z)"]
+    assert selected("y = div(x, z)", "bfloat16") == ["y = div(x, z)"]
+
+
 ERF = """
     e = erf(x)
     one = constant(1.0, 'float32')
@@ -172,7 +188,7 @@ def test_rows_in_registers_take_one_multiply_add():
 
 def test_a_persistent_row_of_float32_keeps_its_division():
     persistent = Config(x=1, r=65536, num_warps=32, persistent=True)
-    assert last_body(QUOTIENT, persistent, "float32")[-1] == "q = div(e2, s)"
+    assert last_body(QUOTIENT, persistent, "float32")[-1] == "q = div_rn(e2, s)"
     assert last_body(QUOTIENT, persistent)[-1] == "q = mul(e2, s_inverse)"
 
 

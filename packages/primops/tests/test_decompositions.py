@@ -258,3 +258,36 @@ def test_integers_are_padded_with_an_integer():
     )
     (pad,) = graph.graph.find_nodes(op="call_function", target=prims.pad)
     assert type(pad.kwargs["value"]) is int and pad.kwargs["value"] == 2
+
+
+JUMPS = {
+    "argmax": lambda x: x.argmax(1),
+    "bool": lambda x: (x * 2.0**-24).bool(),
+    "ceil": torch.ceil,
+    "compare": lambda x: x.abs() >= 2,
+    "floor": torch.floor,
+    "fmod": lambda x: torch.fmod(x, 3),
+    "hardshrink": lambda x: torch.nn.functional.hardshrink(x, 2.0),
+    "int": lambda x: x.int(),
+    "isinf": lambda x: torch.isinf(x * 2.0**13),
+    "max": lambda x: x.max(1)[1],
+    "remainder": lambda x: x % 3,
+    "round": torch.round,
+    "sign": lambda x: torch.sign(x * 2.0**-24),
+    "trunc": lambda x: torch.div(x, 0.3, rounding_mode="trunc"),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", JUMPS)
+def test_results_that_jump_read_what_eager_rounds(name: str, dtype: torch.dtype) -> None:
+    """A rounding that is left out would become a whole step."""
+
+    def function(x, y):
+        return JUMPS[name](x / y)
+
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randint(-99, 99, (64, 64), generator=generator).to(dtype)
+    y = torch.randint(1, 33, (64,), generator=generator).to(dtype)
+    graph = decompose(trace(function, x, y))
+    assert torch.equal(evaluate(graph, [x, y])[0], function(x, y))

@@ -60,7 +60,7 @@ def to_dtype(a: Tensor, dtype: torch.dtype) -> Tensor:
         return a
     if isinstance(a, Traced) and a.dtype in HALF_DTYPES:
         wide = a.widened()
-        if wide is not None and dtype is not torch.bool:
+        if wide is not None and (dtype.is_floating_point or dtype.is_complex):
             return to_dtype(wide, dtype)
     return prims.convert(a, dtype=dtype)
 
@@ -84,6 +84,18 @@ def rounded(a: Tensor, dtype: torch.dtype) -> Tensor:
 def widen(a: Tensor) -> Tensor:
     """float16 and bfloat16 as float32, others as they are."""
     return to_dtype(a, compute_dtype(a.dtype))
+
+
+def exact(a: Tensor, dtype: torch.dtype) -> Tensor:
+    """``a`` converted after eager's roundings: for operators whose result jumps, where a rounding
+    that is left out of an operand could change it by more than the rounding.
+    """
+    return a if is_number(a) or a.dtype is dtype else prims.convert(a, dtype=dtype)
+
+
+def widen_exact(a: Tensor) -> Tensor:
+    """:func:`widen` after eager's roundings."""
+    return exact(a, compute_dtype(a.dtype))
 
 
 def to_bool(a: Tensor) -> Tensor:
@@ -141,14 +153,16 @@ def can_hold(dtype: torch.dtype, *numbers: Any) -> bool:
     return True
 
 
-def as_operand(a: Any, dtype: torch.dtype, compute: torch.dtype) -> Any:
+def as_operand(
+    a: Any, dtype: torch.dtype, compute: torch.dtype, convert: Callable[..., Any] = to_dtype
+) -> Any:
     """An operand of an operator whose result has ``dtype``, in the dtype that it computes in."""
     if is_number(a):
         return wrapped(a, dtype)
     if dtype in HALF_DTYPES and a.ndim and a.dtype in WIDE_INTEGERS:
         # such integers are rounded first, as the operator's own operands are
         a = prims.convert(a, dtype=dtype)
-    return to_dtype(a, compute)
+    return convert(a, compute)
 
 
 def narrowed(number: Scalar, *operands: Any) -> Scalar:
@@ -178,12 +192,13 @@ def device_of(*operands: Any) -> torch.device:
 
 def elementwise(
     body: Callable[..., Tensor], *operands: Any, to_float: bool = False, narrow: bool = False,
-    only_floats: bool = False,
+    only_floats: bool = False, jumps: bool = False,
 ) -> Tensor:  # fmt: skip
     """``body`` on promoted, widened, broadcast operands; its result in the promoted dtype.
 
     ``to_float``: integers become floats. ``narrow``: numbers are :func:`narrowed`. A bool result
     stays bool. ``only_floats``: integers stay a call, since eager's kernel refuses them.
+    ``jumps``: the operands are :func:`exact`.
     """
     dtype = result_dtype(*operands)
     if only_floats and is_integral(dtype):
@@ -193,7 +208,8 @@ def elementwise(
     compute = compute_dtype(dtype)
     if narrow and dtype in HALF_DTYPES:
         operands = tuple(narrowed_operand(x, *operands) for x in operands)
-    result = body(*broadcast(*[as_operand(x, dtype, compute) for x in operands]))
+    convert = exact if jumps else to_dtype
+    result = body(*broadcast(*[as_operand(x, dtype, compute, convert) for x in operands]))
     return result if result.dtype is torch.bool else round_to(result, dtype)
 
 

@@ -109,9 +109,13 @@ class Facts:
         return frozenset(self.axes[s] for s in expr.free_symbols if s in self.axes)  # type: ignore[index]
 
 
+JUMPS = frozenset("floor ceil trunc round sign fmod remainder eq ne lt le".split())
+"""Operations whose result jumps: a small error of an operand can become a large one."""
+
+
 def narrow_values(steps: Sequence[Instruction], dtypes: Dtypes) -> frozenset[str]:
-    """The values that are rounded to at most 16 bits on every path to memory. ``dtypes``: see
-    :class:`Facts`.
+    """The values that are rounded to at most 16 bits on every path to memory, and before each jump.
+    ``dtypes``: see :class:`Facts`.
     """
     wide: set[str] = set()
     for step in reversed(steps):
@@ -124,9 +128,16 @@ def narrow_values(steps: Sequence[Instruction], dtypes: Dtypes) -> frozenset[str
             step.op == "indirect"
             or (step.op == "store" and not stores_narrow)
             or step.result in wide
+            or jumps(step)
         ):
             wide.update(step.reads)
     return frozenset(step.result for step in steps if step.result is not None) - wide
+
+
+def jumps(step: Instruction) -> bool:
+    """Whether the result jumps where an operand changes a little; casts to integers truncate."""
+    to_integer = step.op == "cast" and step.dtype is not None and not step.dtype.is_floating_point
+    return to_integer or step.op in JUMPS
 
 
 def is_narrow(dtype: torch.dtype) -> bool:

@@ -48,7 +48,7 @@ SHARED = {name: f"{{0}} {sign} {{1}}" for name, sign in INFIX.items()} | {
 }
 NO_PRODUCTS = {
     "load", "constant", "index_expr", "cast", "reduce", "scan", "uniform", "uniform16", "where",
-    "add", "sub", "div",
+    "add", "sub", "div", "div_rn",
     "abs", "floor", "ceil", "trunc", "round", "sqrt", "maximum", "minimum", "gelu",
 }  # fmt: skip
 """Operations whose last step is not a product of floats."""
@@ -60,6 +60,7 @@ _LIBDEVICE = ("tan", "asin", "acos", "atan", "lgamma")
 _LIBDEVICE_FLOAT64 = ("expm1", "log1p", "sinh", "cosh", "tanh")
 FLOAT32 = FLOAT | {name: f"libdevice.{name}({{0}})" for name in _LIBDEVICE} | {
     "add_rn": "add_rn32({0}, {1})", "sub_rn": "sub_rn32({0}, {1})",
+    "div_rn": "tl.div_rn({0}, {1})",
     "floor": "floor32({0})", "ceil": "ceil32({0})", "trunc": "trunc32({0})",
     "round": "round32({0})",
     "exp": "exp32({0})", "expm1": "expm1_32({0})", "log": "log32({0})", "log2": "log2_32({0})",

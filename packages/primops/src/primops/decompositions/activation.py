@@ -274,13 +274,13 @@ def _is_small(a: Tensor, limit: Scalar) -> Tensor:
     return prims.bitwise_and(prims.ge(a, -limit), prims.le(a, limit))
 
 
-@pointwise(rules, "hardshrink", only_floats=True)
+@pointwise(rules, "hardshrink", only_floats=True, jumps=True)
 def hardshrink(self: Tensor, lambd: Scalar = 0.5) -> Tensor:
     """x outside [-lambd, lambd], else 0."""
     return prims.where(_is_small(self, lambd), 0, self)
 
 
-@pointwise(rules, "hardshrink_backward", "softshrink_backward", only_floats=True)
+@pointwise(rules, "hardshrink_backward", "softshrink_backward", only_floats=True, jumps=True)
 def shrink_backward(grad_output: Tensor, self: Tensor, lambd: Scalar) -> Tensor:
     """The gradient outside [-lambd, lambd]."""
     return prims.where(_is_small(self, lambd), 0, grad_output)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -17,7 +19,6 @@ from primops.operand import (
     full_like,
     narrowed,
     pointwise,
-    rounded,
     to_dtype,
     wrapped,
 )
@@ -73,7 +74,22 @@ def or_logical(prim: Body, logical: Body) -> Body:
 maximum_body = or_logical(prims.maximum, prims.bitwise_or)
 minimum_body = or_logical(prims.minimum, prims.bitwise_and)
 mul = binary(rules, "mul.Tensor mul.Scalar", or_logical(prims.mul, prims.bitwise_and))
-div = binary(rules, "div.Tensor div.Scalar true_divide.Tensor", prims.div, to_float=True)
+
+
+def true_quotient(a: Operand, b: Operand) -> Tensor:
+    """``a / b``. On CUDA devices by a number as ATen: times its reciprocal, in a's dtype."""
+    if isinstance(b, (int, float)) and a.device.type == "cuda" and a.dtype.is_floating_point:
+        return prims.mul(a, _reciprocal(float(b), a.dtype))
+    return prims.div(a, b)
+
+
+def _reciprocal(number: float, dtype: torch.dtype) -> float:
+    kind = ctypes.c_double if dtype is torch.float64 else ctypes.c_float
+    divisor = kind(number).value
+    return kind(1 / divisor).value if divisor else math.copysign(INF, divisor)
+
+
+div = binary(rules, "div.Tensor div.Scalar true_divide.Tensor", true_quotient, to_float=True)
 
 
 @rules.register("div.Tensor_mode", "div.Scalar_mode")
@@ -83,14 +99,17 @@ def div_mode(self: Operand, other: Operand, *, rounding_mode: str | None) -> Ten
         return div(self, other)
     dtype = result_dtype(self, other)
     quotient = floor_quotient if rounding_mode == "floor" else partial(trunc_quotient, dtype=dtype)
-    return elementwise(quotient, self, other)
+    return elementwise(quotient, self, other, jumps=True)
 
 
 def trunc_quotient(a: Operand, b: Operand, dtype: torch.dtype) -> Tensor:
-    """``trunc(a / b)``, the quotient rounded to ``dtype``; exact for integers."""
+    """``trunc(a / b)``, a tensor's quotient rounded to ``dtype`` first; exact for integers."""
     if is_integral(dtype_of(a, b)):
         return prims.floor_div(prims.sub(a, prims.fmod(a, b)), b)
-    return prims.trunc(rounded(prims.div(a, b), dtype))
+    ratio = true_quotient(a, b)
+    if not is_number(b):
+        ratio = to_dtype(to_dtype(ratio, dtype), ratio.dtype)
+    return prims.trunc(ratio)
 
 
 def floor_quotient(a: Operand, b: Operand) -> Tensor:
@@ -230,11 +249,15 @@ _times_log("xlogy.Tensor xlogy.Scalar_Other xlogy.Scalar_Self", prims.log)
 _times_log("special_xlog1py special_xlog1py.other_scalar special_xlog1py.self_scalar", prims.log1p)
 
 
-binary(rules, "floor_divide floor_divide.Scalar", floor_quotient)
+binary(rules, "floor_divide floor_divide.Scalar", floor_quotient, jumps=True)
 binary(
-    rules, "remainder.Tensor remainder.Scalar remainder.Scalar_Tensor", prims.remainder, narrow=True
+    rules,
+    "remainder.Tensor remainder.Scalar remainder.Scalar_Tensor",
+    prims.remainder,
+    narrow=True,
+    jumps=True,
 )
-binary(rules, "fmod.Tensor fmod.Scalar", prims.fmod, narrow=True)
+binary(rules, "fmod.Tensor fmod.Scalar", prims.fmod, narrow=True, jumps=True)
 binary(rules, "atan2", prims.atan2, to_float=True)
 binary(rules, "maximum", maximum_body)  # NaN wins here, and loses below
 binary(rules, "minimum", minimum_body)

@@ -24,6 +24,7 @@ from primops.operand import (
     to_dtype,
     unary,
     widen,
+    widen_exact,
     wrapped,
 )
 from primops.promotion import is_integral, is_number, result_dtype
@@ -39,7 +40,9 @@ LOG10_2 = math.log10(2.0)
 
 def _rounding(name: str, prim: Body) -> None:
     """Rounding is the identity on integers."""
-    rules.register(name)(lambda self: self if is_integral(self.dtype) else elementwise(prim, self))
+    rules.register(name)(
+        lambda self: self if is_integral(self.dtype) else elementwise(prim, self, jumps=True)
+    )
 
 
 def _sinc(a: Tensor) -> Tensor:
@@ -77,11 +80,13 @@ def _atanh(a: Tensor) -> Tensor:
 unary(rules, "neg", prims.neg)
 unary(rules, "_neg_view", prims.neg)  # kernels do not see that a tensor is negated lazily
 unary(rules, "_neg_view_copy", prims.neg)
-unary(rules, "sign sgn", lambda a: a if a.dtype is torch.bool else prims.sign(a))
+unary(rules, "sign sgn", lambda a: a if a.dtype is torch.bool else prims.sign(a), jumps=True)
 unary(rules, "square", lambda a: prims.mul(a, a))
-unary(rules, "frac", lambda a: prims.sub(a, prims.trunc(a)))
+unary(rules, "frac", lambda a: prims.sub(a, prims.trunc(a)), jumps=True)
 unary(rules, "bitwise_not", prims.bitwise_not)
-unary(rules, "abs", prims.abs)
+rules.register("abs")(  # CUDA devices take bool
+    lambda self: NotImplemented if self.dtype is torch.bool else elementwise(prims.abs, self)
+)
 for _name in ("floor", "ceil", "trunc", "round"):
     _rounding(_name, getattr(prims, _name))
 _rounding("fix", prims.trunc)
@@ -117,7 +122,7 @@ def round_decimals(self: Tensor, *, decimals: int) -> Tensor:
         return self
     scale = float(10 ** abs(decimals))
     up, down = (prims.mul, prims.div) if decimals >= 0 else (prims.div, prims.mul)
-    return elementwise(lambda a: down(prims.round(up(a, scale)), scale), self)
+    return elementwise(lambda a: down(prims.round(up(a, scale)), scale), self, jumps=True)
 
 
 @pointwise(rules, "logit", to_float=True, steps=True)
@@ -137,7 +142,7 @@ def logit(self: Tensor, eps: float | None = None, *, step: Body) -> Tensor:
 
 
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
-    binary(rules, f"{_name}.Tensor {_name}.Scalar", getattr(prims, _name), narrow=True)
+    binary(rules, f"{_name}.Tensor {_name}.Scalar", getattr(prims, _name), narrow=True, jumps=True)
 
 
 def _float_test(name: str, test: Body) -> None:
@@ -145,7 +150,7 @@ def _float_test(name: str, test: Body) -> None:
     def rule(self: Tensor) -> Tensor:
         if is_integral(self.dtype):
             return full_like(self, name == "isfinite", torch.bool)
-        return test(widen(self))
+        return test(widen_exact(self))
 
 
 _float_test("isnan", lambda a: prims.ne(a, a))
@@ -271,7 +276,7 @@ def threshold(self: Tensor, threshold: Scalar, value: Scalar) -> Tensor:
     if self.dtype is torch.bool or not can_hold(self.dtype, threshold, value):
         return NotImplemented
     limit, other = wrapped(threshold, self.dtype), wrapped(value, self.dtype)
-    return elementwise(lambda a: prims.where(prims.le(a, limit), other, a), self)
+    return elementwise(lambda a: prims.where(prims.le(a, limit), other, a), self, jumps=True)
 
 
 @rules.register("heaviside")
@@ -282,4 +287,6 @@ def heaviside(self: Tensor, values: Tensor) -> Tensor:
         step = to_dtype(prims.gt(a, 0), a.dtype)
         return prims.where(prims.eq(a, 0), b, step)
 
-    return elementwise(body, self, values) if self.dtype is not torch.bool else NotImplemented
+    if self.dtype is torch.bool:
+        return NotImplemented
+    return elementwise(body, self, values, jumps=True)

@@ -23,6 +23,7 @@ from primops.operand import (
     to_bool,
     to_dtype,
     widen,
+    widen_exact,
 )
 from primops.promotion import compute_dtype, is_integral, sum_dtype, to_float_dtype
 from primops.registry import DecompositionTable, Rule
@@ -95,7 +96,7 @@ def count_nonzero(self: Tensor, dim: Dims = None) -> Tensor:
 
 
 def _positions(prim: Any, self: Tensor, dim: int | None, keepdim: bool) -> Tensor:
-    values = to_dtype(self, torch.uint8) if self.dtype is torch.bool else widen(self)
+    values = to_dtype(self, torch.uint8) if self.dtype is torch.bool else widen_exact(self)
     if self.ndim == 0 and dim is not None:
         return full_like(self, 0, torch.int64)
     dims = wrap_dims(dim, self.ndim)

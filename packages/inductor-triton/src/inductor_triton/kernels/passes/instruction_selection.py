@@ -46,6 +46,15 @@ def one_plus_erf(facts: Facts, step: Instruction, x: Operand) -> Call | None:
     return call("one_plus_erf32", x) if only_multiplied else None
 
 
+@rule("div(x, y)")
+def div_rounded(facts: Facts, step: Instruction, x: Operand, y: Operand) -> Call | None:
+    """A correctly rounded quotient. Triton's ``/`` of float32 has an error of 2 ulp, so that 9 / 3
+    can be less than 3: enough where the result is rounded to 16 bits.
+    """
+    is_wide = step.dtype is torch.float32 and step.result not in facts.narrow
+    return call("div_rn", x, y) if is_wide else None
+
+
 def _is_narrow(facts: Facts, step: Instruction) -> bool:
     return step.result in facts.narrow and step.dtype is not torch.float64
 
@@ -177,7 +186,7 @@ SELECTION = (
     *(place_rule(op) for op in RANDOM),
     *(threshold_rule(op, "below", "lt({}, LIMIT)") for op in RANDOM),
     *(threshold_rule(op, "above", "lt(LIMIT, {})") for op in RANDOM),
-    equal_place,
+    equal_place, div_rounded,
 )  # fmt: skip
 # these run last because the other rules match additions and subtractions
 ROUNDING = (add_rounded, sub_rounded)
