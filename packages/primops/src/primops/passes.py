@@ -284,8 +284,8 @@ class _Pass:
         args = tuple(self.laid_out(value, given) for value, given in zip(args, node.args))
         kwargs = {name: self.laid_out(value, node.kwargs[name]) for name, value in kwargs.items()}
         value = self.builder.call(op, args, kwargs, meta)
-        # the first two bind sizes
-        if isinstance(meta, SYMBOLIC) or torch.Tag.dynamic_output_shape in op.tags or is_effect(op):
+        binds_sizes = not size_symbols(meta) <= size_symbols((args, *kwargs.values()))
+        if binds_sizes or torch.Tag.dynamic_output_shape in op.tags or is_effect(op):
             self.builder.pinned.append(value)
         return meta if isinstance(meta, SYMBOLIC) else value
 
@@ -387,6 +387,17 @@ def metas_of(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return tuple(map(metas_of, value))
     return value
+
+
+def size_symbols(value: Any) -> set[Any]:
+    """The symbols of numbers and of the sizes of tensors."""
+    if isinstance(value, GraphValue):
+        value = value.meta
+    if isinstance(value, TensorMeta):
+        value = value.shape
+    if isinstance(value, (tuple, list)):
+        return set().union(*map(size_symbols, value))
+    return set(value.node.expr.free_symbols) if isinstance(value, SYMBOLIC) else set()
 
 
 def same_layout(a: TensorMeta, b: TensorMeta) -> bool:

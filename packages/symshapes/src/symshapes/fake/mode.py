@@ -128,6 +128,7 @@ class FakeTensorMode(Mode):
             hit = cache.lookup(self, key)
             if hit is not None:
                 return hit
+        symbols = len(self.shape_env.unbacked_order)
         out = self._compute(func, args, kwargs)
         count_writes(self.writes, func, args, kwargs)
         if func in CHECKED:
@@ -138,7 +139,8 @@ class FakeTensorMode(Mode):
             for arg in args
         ):
             remember_result(func, args, kwargs, out)
-        if key is not None and cache is not None and self.shape_env.is_recording:
+        is_new = len(self.shape_env.unbacked_order) > symbols  # each call has sizes of its own
+        if key is not None and cache is not None and self.shape_env.is_recording and not is_new:
             cache.store(key, out, args)
         return out
 
