@@ -43,7 +43,8 @@ PARTS = {
         _is_tracing _jit_resolve_packet
         _len_torch_dispatch_stack _len_torch_function_stack _log_api_usage_once _nn
         _pop_torch_dispatch_stack _push_on_torch_dispatch_stack _set_grad_enabled
-        _set_meta_in_tls_dispatch_include _storage_Use_Count _to_dlpack
+        _set_meta_in_tls_dispatch_include _set_throw_on_mutable_data_ptr _storage_Use_Count
+        _to_dlpack
     """,
     "torch._C.DispatchKey": """
         Autograd AutogradNestedTensor CPU CompositeImplicitAutograd Functionalize Meta Python

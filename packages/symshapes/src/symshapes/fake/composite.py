@@ -56,6 +56,8 @@ def install(mode_type: type) -> None:
         (aten.max_pool1d.default, _max_pool1d),
         (aten.kron.default, _kron),
         (aten.gru_cell.default, gru_cell),
+        (aten.ctc_loss.IntList, _ctc_loss),
+        (aten.grid_sampler.default, _grid_sampler),
     ):
         # torch has C++ alone
         op.py_kernels.setdefault(_KEYS[1], partial(op._op_dk, _KEYS[1]))
@@ -188,6 +190,38 @@ def _max_pool1d(
         )
     ]
     return aten.max_pool2d_with_indices(x.unsqueeze(-2), *image, ceil_mode)[0].squeeze(-2)
+
+
+def _ctc_loss(
+    _: Any,
+    scores: Any,
+    targets: Any,
+    input_lengths: Any,
+    target_lengths: Any,
+    blank: int = 0,
+    reduction: int = 1,
+    zero_infinity: bool = False,
+) -> Any:
+    """ATen's composite writes the lengths of the targets into a tensor's memory."""
+    batched = scores if scores.dim() == 3 else scores.unsqueeze(1)
+    labels = targets.to(scores.device, torch.int64)
+    losses, _ = aten._ctc_loss.default(
+        batched, labels, input_lengths, target_lengths, blank, zero_infinity
+    )
+    if zero_infinity:
+        losses = torch.where(losses == torch.inf, losses.new_zeros(()), losses)
+    if reduction == 1:
+        lengths = torch.tensor([max(n, 1) for n in target_lengths], dtype=losses.dtype)
+        return (losses / lengths.to(losses.device)).mean()
+    if reduction == 2:
+        return losses.sum()
+    return losses if scores.dim() == 3 else losses.squeeze(0)
+
+
+def _grid_sampler(_: Any, x: Any, *args: Any) -> Any:
+    """ATen's own kernel, which has decompositions; eager calls cuDNN's for some modes."""
+    op = aten.grid_sampler_2d if x.dim() == 4 else aten.grid_sampler_3d
+    return op.default(x, *args)
 
 
 def _kron(previous: Any, a: Any, b: Any) -> Any:

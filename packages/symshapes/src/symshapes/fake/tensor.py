@@ -116,6 +116,8 @@ class FakeTensor(torch.Tensor):
         self: Any = make(
             cls, meta, requires_grad, dispatch_device=True, device_for_backend_keys=device
         )
+        # a function that reads memory past the dispatcher gets an error, not a null pointer
+        torch._C._set_throw_on_mutable_data_ptr(self)
         self.fake_device = device
         self.fake_mode = mode
         self._constant = (None, ())

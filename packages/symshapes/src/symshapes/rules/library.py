@@ -105,10 +105,12 @@ def fake_quantize(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> 
 @RULES.register("max_unpool2d reflection_pad2d replication_pad2d replication_pad3d channel_shuffle")
 @RULES.register("reflection_pad2d_backward replication_pad2d_backward replication_pad3d_backward")
 def format_of_operand(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """In the memory format of the forward's operand."""
-    x = args[1 if func._schema.name.endswith("_backward") else 0]
+    """In the memory format of the forward's operand; contiguous from CUDA's forward kernels."""
+    is_backward = func._schema.name.endswith("_backward")
+    x = args[1 if is_backward else 0]
     result = mode.run_meta(func, args, kwargs)
-    return in_format(mode, result, has_channels_last_strides(mode.shape_env, x))
+    keeps = is_backward or func is aten.roll.default or x.fake_device.type == "cpu"
+    return in_format(mode, result, keeps and has_channels_last_strides(mode.shape_env, x))
 
 
 @RULES.register("roll")
@@ -295,11 +297,21 @@ def histogramdd_counts(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]
     return new_empty(mode, args[0], sizes)
 
 
-@RULES.register("_ctc_loss.Tensor")
+@RULES.register("_use_cudnn_ctc_loss _use_cudnn_ctc_loss.Tensor")
+@RULES.register("_use_miopen_ctc_loss _use_miopen_ctc_loss.Tensor")
+def use_library_ctc_loss(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> bool:
+    """ATen's own kernel takes whatever the libraries take."""
+    return False
+
+
+@RULES.register("_ctc_loss _ctc_loss.Tensor")
 def ctc_loss(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Losses, and per step the log probabilities of labels and the blanks between them."""
-    x, targets = args[:2]
-    states = unbacked_size(mode, func, 2 * targets.shape[-1] + 1)
+    x, targets, _, lengths = args[:4]
+    if isinstance(lengths, torch.Tensor):
+        states = unbacked_size(mode, func, 2 * targets.shape[-1] + 1)
+    else:
+        states = 2 * max(lengths, default=0) + 1
     steps, batch = x.shape[:2]
     return new_empty(mode, x, (batch,)), new_empty(mode, x, (batch, steps, states))
 
