@@ -104,7 +104,8 @@ TEXT: dict[str, tuple[str, str, tuple[str, ...], dict[str, Any]]] = {
 }  # fmt: skip
 """Names in transformers, the settings of the number of layers, and others; without dropout."""
 IMAGES = {
-    "vit": "", "resnet50": "resnet50", "convnext_tiny": "convnext_tiny", "mixer": "mixer_b16_224",
+    "vit": "", "resnet18": "resnet18", "resnet50": "resnet50", "convnext_tiny": "convnext_tiny",
+    "mixer": "mixer_b16_224",
 }  # fmt: skip
 """Names in timm."""
 CLASSES = 100
