@@ -157,7 +157,7 @@ _QUERIES: tuple[Callable[..., Any], ...] = (
     torch.is_tensor, torch.is_floating_point, torch.is_complex, torch.is_grad_enabled,
     torch.is_inference_mode_enabled,
     torch.is_autocast_enabled, torch.is_autocast_cpu_enabled, torch.get_autocast_dtype,
-    torch.get_autocast_gpu_dtype, torch.is_autocast_cache_enabled,
+    torch.get_autocast_gpu_dtype, torch.is_autocast_cache_enabled, _C._is_any_autocast_enabled,
     torch.are_deterministic_algorithms_enabled,
     torch.promote_types, torch.result_type, torch.can_cast, torch.cuda.is_available,
     torch.cuda.device_count,

@@ -64,6 +64,8 @@ def wrap_tensor(ctx: Context, value: torch.Tensor, source: Source) -> VariableTr
         )
     if value.layout is not torch.strided or value.is_quantized or value.is_nested:
         return wrap_opaque(ctx, value, source, f"a tensor of layout {value.layout}")
+    if _has_names(value):
+        return wrap_opaque(ctx, value, source, "a tensor whose dims have names")
     if (
         cls not in TENSOR_TYPES
         and cls.__torch_function__ is not torch._C._disabled_torch_function_impl
@@ -86,6 +88,13 @@ def wrap_tensor(ctx: Context, value: torch.Tensor, source: Source) -> VariableTr
     if wrapper_tensor.may_be_offsets(value):
         wrapper_tensor.share_ragged_size(ctx, value, source, fake, jagged=False)
     return _wrap_input(ctx, value, source, fake, static)
+
+
+def _has_names(value: torch.Tensor) -> bool:
+    """Whether dims have names, which fakes don't; torch 2.13 has no such tensors."""
+    has_names = getattr(torch.Tensor, "has_names", None)
+    with torch._C.DisableTorchFunction():
+        return has_names is not None and has_names(value)
 
 
 def _wrap_input(

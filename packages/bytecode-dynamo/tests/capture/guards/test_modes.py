@@ -51,6 +51,10 @@ MODES: dict[str, tuple[Callable[[Any], Any], Callable[[], Any]]] = {
         lambda x: torch.is_autocast_enabled("cpu"),
         lambda: torch.autocast("cpu", torch.bfloat16),
     ),
+    "autocast of any device": (
+        lambda x: torch._C._is_any_autocast_enabled(),
+        lambda: torch.autocast("cpu", torch.bfloat16),
+    ),
     "default dtype": (
         lambda x: torch.zeros(2) + 1.5,
         lambda: settings(torch.get_default_dtype, torch.set_default_dtype, torch.float64),

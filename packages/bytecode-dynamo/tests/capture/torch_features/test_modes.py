@@ -25,7 +25,8 @@ def autocast(x):
         y = x @ x
         with torch.autocast("cpu", enabled=False):
             z = x @ x
-        return y, z, torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
+        of_any = torch._C._is_any_autocast_enabled()
+        return y, z, of_any, torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
 
 
 def grad_modes(x):

@@ -37,10 +37,17 @@ def geqrf(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     return new_empty(mode, a, a.shape, order), reflectors
 
 
-@RULES.register("binomial _sample_dirichlet _dirichlet_grad _standard_gamma_grad")
+@RULES.register("binomial _sample_dirichlet _dirichlet_grad _standard_gamma _standard_gamma_grad")
 def distribution(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Draws of distributions and derivatives of draws, one per element of the first operand."""
     return new_empty(mode, args[0], args[0].shape)
+
+
+@RULES.register("mkldnn_rnn_layer_backward")
+def recurrent_layer_backward(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Gradients in float32; meta kernels before torch 2.13 give the operands' dtype."""
+    found = mode.run_meta(func, args, kwargs)
+    return tuple(new_empty(mode, t, t.shape, t.stride(), torch.float32) for t in found)
 
 
 @RULES.register("linalg_lstsq")
