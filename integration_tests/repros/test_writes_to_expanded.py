@@ -49,3 +49,23 @@ def test_the_value_that_is_written(name, value):
     expected, result = PROGRAMS[name](x), torchstrata.compile(PROGRAMS[name])(y)
     torch.testing.assert_close((y, result), (x, expected), equal_nan=True, rtol=0, atol=0)
     assert torchstrata.counters["fallbacks"] == 0
+
+
+SCATTERS = {
+    "select": lambda x, y: torch.select_scatter(x, y[0], 0, 1),
+    "slice": lambda x, y: torch.slice_scatter(x, y[:1], 0, 1, 2),
+    "diagonal": lambda x, y: torch.diagonal_scatter(x, y[0]),
+    "as_strided": lambda x, y: torch.as_strided_scatter(x, y[:2, :2], (2, 2), (1, 2), 0),
+}
+
+
+@pytest.mark.parametrize("name", SCATTERS)
+@pytest.mark.parametrize("dim", [0, 1])
+def test_scatters_to_expanded(name: str, dim: int) -> None:
+    """The result has memory of its own for each element."""
+    x = torch.arange(3.0).unsqueeze(dim).expand(3, 3)
+    y = torch.arange(9.0).reshape(3, 3) + 10
+    found = torchstrata.compile(SCATTERS[name], fullgraph=True)(x, y)
+    expected = SCATTERS[name](x, y)
+    assert torch.equal(found, expected)
+    assert found.stride() == expected.stride()

@@ -72,6 +72,17 @@ def scatter(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         if source.shape != part.shape:
             sizes = f"src size = {list(source.shape)}, slice size = {list(part.shape)}"
             raise RuntimeError(f"expected src to have a size equal to the slice of self. {sizes}")
+    return scatter_to_memory(mode, func, args, kwargs)
+
+
+@RULES.register("as_strided_scatter")
+def scatter_to_memory(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Elements that share memory get their own; meta kernels keep strides of 0, those of scatters
+    to other views before torch 2.13.
+    """
+    base = args[0]
+    if is_fake(base) and any(type(step) is int and step == 0 for step in base.stride()):
+        return mode.run_op(aten.clone.default, (base,), {})
     return NotImplemented
 
 
