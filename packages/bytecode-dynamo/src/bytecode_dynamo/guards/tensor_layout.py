@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import astuple, dataclass
 from functools import cache, partial
+from itertools import chain, combinations
 from typing import Any
 
 import torch
@@ -32,6 +33,7 @@ INLINE_DIMS = 5
 # two bytes of dtype; device type, index, presence; flags above are derived from the strides
 INFO_MASK = (1 << 40) - 1
 OBJECT_HEADER = 16  # reference count and type
+DTYPES = (torch.float, torch.double, torch.int32, torch.complex64, torch.bool)
 
 
 class LayoutError(Exception):
@@ -97,14 +99,14 @@ def _differing(a: list[int], b: list[int]) -> set[int]:
     return {8 * k for k, (x, y) in enumerate(zip(a, b, strict=True)) if x != y}
 
 
-def _between_groups(a: list[list[int]], b: list[list[int]], mask: int) -> set[int]:
-    """Offsets of the words that differ between two groups of tensors, but not within either.
+def _between_groups(groups: list[list[list[int]]]) -> set[int]:
+    """Offsets of the words that differ between any two groups of tensors, but not within one.
 
-    Padding is not initialised: it may differ between two tensors, but hardly just between groups.
+    Memory that is not initialised may differ between two tensors, but hardly just between groups.
     """
-    a, b = ([[w & mask for w in words] for words in group] for group in (a, b))
-    within = [_differing(first, words) for first, *rest in (a, b) for words in rest]
-    return _differing(a[0], b[0]).difference(*within)
+    within = {o for first, *rest in groups for words in rest for o in _differing(first, words)}
+    pairs = combinations([first for first, *_ in groups], 2)
+    return set.intersection(*(_differing(a, b) for a, b in pairs)) - within
 
 
 def _find_layout() -> TensorLayout:
@@ -128,21 +130,19 @@ def _find_layout() -> TensorLayout:
     offsets = [words(v, after, after + 32) for v in views]
     moved = {8 * k for k, pair in enumerate(zip(*offsets, strict=True)) if pair == (1, 3)}
     storage_offset = after + _only(moved, "storage offset")
-    key_sets = {
-        frozenset(
+    by_dtype = [[torch.empty(3, dtype=dtype) for _ in range(4)] for dtype in DTYPES]
+    key_sets = [
+        {
             o
             for o in range(dims, dims + 200, 8)
             if _word(impl(t) + o) == torch._C._dispatch_keys(t).raw_repr()
-        )
-        for t in probes
-    }
-    keys = _only(set(_only(key_sets, "dispatch keys")), "dispatch keys")
-    floats, doubles = (
-        [torch.empty(3, dtype=dtype) for _ in range(4)] for dtype in (torch.float, torch.double)
-    )
-    a, b = ([words(t, after, keys) for t in group] for group in (floats, doubles))
-    info = after + _only(_between_groups(a, b, INFO_MASK), "dtype")
-    plain = floats[0]
+        }
+        for t in chain(probes, *by_dtype)
+    ]
+    keys = _only(set.intersection(*key_sets), "dispatch keys")
+    infos = [[[w & INFO_MASK for w in words(t, after, keys)] for t in ts] for ts in by_dtype]
+    info = after + _only(_between_groups(infos), "dtype")
+    plain = torch.empty(3)
     before = words(plain, 0, dims - 8)
     plain.requires_grad_()
     autograd = _only(_differing(before, words(plain, 0, dims - 8)), "autograd record")
@@ -165,11 +165,10 @@ def _find_flag(tensor: torch.Tensor, pointer: int) -> int:
 
     wanted = tensor.requires_grad
     record(True)
-    on, off = record(True), record(False)
+    pairs = [(record(True), record(False)) for _ in range(4)]
     tensor.requires_grad_(wanted)
-    found = {k for k in range(192) if on[k] != off[k]}
-    _expect(len(found) == 1 and on[min(found)] == 1, f"requires_grad flag: {found}")
-    return found.pop()
+    found = {k for k in range(192) if all((on[k], off[k]) == (1, 0) for on, off in pairs)}
+    return _only(found, "requires_grad flag")
 
 
 def _no_grad(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -277,32 +276,23 @@ def _self_test_grad() -> None:
     _expect(not check(view), "a view that got a history")
 
 
-ATTEMPTS = 4
-"""What memory held before may look like a difference between tensors, rarely."""
-
-
 @cache
 def calibrate() -> TensorLayout | None:
     """Find and install the layout, once per process; None (and the reason in the log) if it cannot
     be trusted.
     """
-    failed: list[Exception] = []  # they keep their tensors, so that the next ones are elsewhere
-    while len(failed) < ATTEMPTS:
-        try:
-            with (
-                torch._C.DisableTorchFunction(),
-                _disable_current_modes(),
-                torch.inference_mode(False),
-                torch.enable_grad(),
-            ):
-                found = _find_layout()
-                set_tensor_layout(*astuple(found))
-                _self_test()
-        except Exception as error:
-            set_tensor_layout()
-            failed.append(error)
-        else:
-            return found
-    error = failed[-1]
-    log.info("guards on tensors run in Python: %s: %s", type(error).__name__, error)
-    return None
+    try:
+        with (
+            torch._C.DisableTorchFunction(),
+            _disable_current_modes(),
+            torch.inference_mode(False),
+            torch.enable_grad(),
+        ):
+            found = _find_layout()
+            set_tensor_layout(*astuple(found))
+            _self_test()
+    except Exception as error:
+        set_tensor_layout()
+        log.info("guards on tensors run in Python: %s: %s", type(error).__name__, error)
+        return None
+    return found
