@@ -988,10 +988,11 @@ def test_records_are_collected_once():
 
 def test_padding_hides_no_field():
     """Words that differ in a pair of tensors by chance are no candidates for a field."""
-    floats, doubles = [[6, 0, 1], [6, 9, 1]], [[7, 0, 1], [7, 3, 1]]
-    assert tensor_layout._between_groups(floats, doubles, -1) == {0}
-    assert tensor_layout._between_groups([[6, 1], [6, 2]], [[7, 3], [7, 3]], -1) == {0}
-    assert tensor_layout._between_groups([[0x16], [0x26]], [[0x37], [0x47]], 0xF) == {0}
+    floats, doubles, ints = [[6, 0, 1], [6, 9, 1]], [[7, 0, 1], [7, 3, 1]], [[3, 4, 1], [3, 4, 1]]
+    assert tensor_layout._between_groups([floats, doubles]) == {0}
+    assert tensor_layout._between_groups([floats, doubles, ints]) == {0}
+    assert tensor_layout._between_groups([[[6, 1], [6, 2]], [[7, 3], [7, 3]]]) == {0}
+    assert tensor_layout._between_groups([[[6, 1]], [[7, 3]], [[8, 3]]]) == {0}
 
 
 def test_checks_leak_nothing(leaked_blocks):
