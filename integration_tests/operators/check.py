@@ -23,6 +23,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from integration_tests.operators.database import full_name
+from integration_tests.operators.layouts import LAYOUTS
 from integration_tests.rule import assert_by_rule, to_double
 
 DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in (
@@ -128,13 +129,18 @@ class Sample:
     random: bool = False
 
 
-def samples_of(op: Any, dtype: torch.dtype, count: int, device: str = "cpu") -> list[Sample]:
-    """Small samples, spread over those that the operator has, on which eager works."""
+def samples_of(
+    op: Any, dtype: torch.dtype, count: int, device: str = "cpu", layout: str = "plain"
+) -> list[Sample]:
+    """Small samples, spread over those that the operator has, on which eager works; their tensors
+    in this layout.
+    """
     found: list[Sample] = []
     for sample in op.sample_inputs(device, dtype, requires_grad=False):
         if not strided(sample):
             continue
         made = as_sample(op, sample)
+        made.tensors = [LAYOUTS[layout](t) if t.is_floating_point() else t for t in made.tensors]
         if sum(t.numel() for t in made.tensors) <= LARGEST and eager_works(made):
             found.append(made)
         if len(found) >= 40:
@@ -434,7 +440,12 @@ def run_backward(
 
 
 def check_operator(
-    op: Any, dtype: torch.dtype, generator: str, store: loopir.ArtifactStore, count: int = 4
+    op: Any,
+    dtype: torch.dtype,
+    generator: str,
+    store: loopir.ArtifactStore,
+    count: int = 4,
+    layout: str = "plain",
 ) -> Outcome:
     """One operator: forward, and backward in float32 where eager has one."""
     outcome = Outcome(full_name(op), str(dtype).removeprefix("torch."), "skip")
@@ -443,7 +454,7 @@ def check_operator(
     if not op.supports_dtype(dtype, DEVICES[generator]):
         outcome.reason = "dtype not supported by eager"
         return outcome
-    samples = samples_of(op, dtype, count, DEVICES[generator])
+    samples = samples_of(op, dtype, count, DEVICES[generator], layout)
     outcome.samples = len(samples)
     if not samples:
         outcome.reason = "no small sample that eager runs"

@@ -61,6 +61,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--samples", type=int, default=4, help="samples per operator and dtype")
     parser.add_argument("--generator", choices=("cpp", "evaluator", "triton"), default="cpp")
     parser.add_argument("--form", default="", help="call in this form of forms.py, one dtype each")
+    parser.add_argument("--layout", default="plain", help="of the operands: see layouts.py")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--timeout", type=float, default=120, help="seconds for one operator")
     parser.add_argument(
@@ -112,7 +113,7 @@ def work(options: argparse.Namespace) -> int:
                 settings = {"cache_dir": os.environ.get("STRATA_CACHE_DIR", directory)}
                 outcome = check_form(op, kind, options.form, count, options=settings)
             else:
-                outcome = check_operator(op, kind, options.generator, store, count)
+                outcome = check_operator(op, kind, options.generator, store, count, options.layout)
             print(END + json.dumps(vars(outcome)), flush=True)
     return 0
 
@@ -173,7 +174,7 @@ def start(options: argparse.Namespace) -> subprocess.Popen[str]:
     """A worker process."""
     command = [sys.executable, "-m", "integration_tests.operators.sweep", "--worker"]
     command += ["--samples", str(options.samples), "--generator", options.generator]
-    command += ["--form", options.form]
+    command += ["--form", options.form, "--layout", options.layout]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     pipe = subprocess.PIPE
     return subprocess.Popen(

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import sympy
 from sympy import Integer, S
 from sympy.printing.precedence import PRECEDENCE
+from sympy.printing.str import StrPrinter
 
 _MAX_OPS = 60  # expressions larger than this are left as they are
 
@@ -81,8 +83,17 @@ class _Division(sympy.Function):
     sign: str
 
     def _sympystr(self, printer: Any) -> str:
+        return _plain_text(self) if type(printer) is StrPrinter else self._text(printer)
+
+    def _text(self, printer: Any) -> str:
         a, b = (printer.parenthesize(x, PRECEDENCE["Pow"], strict=True) for x in self.args)
         return f"({a} {self.sign} {b})"
+
+
+@lru_cache(maxsize=10_000)
+def _plain_text(division: _Division) -> str:
+    """Expressions are often sorted by their texts, and divisions are deeply nested."""
+    return division._text(StrPrinter())
 
 
 class FloorDiv(_Division):

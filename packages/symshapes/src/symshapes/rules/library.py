@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -120,6 +121,13 @@ def format_of_operand(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any])
     return in_format(mode, result, keeps and has_channels_last_strides(mode.shape_env, x))
 
 
+@RULES.register("reflection_pad3d reflection_pad3d_backward")
+def reflection_pad3d(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """In the operand's format on the CPU, which takes channels and three dims for an image's."""
+    is_plain = args[0].fake_device.type != "cpu"
+    return (mode.run_meta if is_plain else partial(format_of_operand, mode))(func, args, kwargs)
+
+
 @RULES.register("roll")
 def roll(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """In the operand's format; without dims contiguous."""
@@ -128,7 +136,8 @@ def roll(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
 
 
 @RULES.register(
-    "nll_loss2d_forward normal.Tensor_Tensor poisson rrelu_with_noise rrelu_with_noise_functional"
+    "nll_loss2d_forward normal.Tensor_Tensor poisson rrelu_with_noise rrelu_with_noise_functional "
+    "glu_backward"
 )
 def dense(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Contiguous on the CPU, whatever the operand's strides."""

@@ -10,7 +10,7 @@ import torch
 from symshapes.torch_versions import BOOL_SUBTRACTION_ERROR
 
 from .broadcast import broadcast_sizes, result_strides
-from .format import is_fake, like_operand, same_sizes
+from .format import in_format, is_fake, like_operand, same_sizes
 from .promotion import result_dtype
 from .registry import RULES, Rule
 
@@ -56,10 +56,13 @@ def _chosen(operands: Sequence[Any]) -> torch.dtype | None:
     return result_dtype(choices) if condition.dtype is torch.bool else None
 
 
-def elementwise(dtype_of: Dtype, count: int, *, wraps: bool = False) -> Rule:
+def elementwise(
+    dtype_of: Dtype, count: int, *, wraps: bool = False, last_first: bool = False
+) -> Rule:
     """A rule for ops whose first ``count`` arguments are operands, the rest parameters.
 
-    ``wraps``: whether ATen wraps a number operand in a tensor.
+    ``wraps``: whether ATen wraps a number operand in a tensor. ``last_first``: whether the last
+    operand's strides count first.
     """
 
     def rule(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -79,7 +82,8 @@ def elementwise(dtype_of: Dtype, count: int, *, wraps: bool = False) -> Rule:
             sizes = tensors[0].shape
         else:
             sizes = broadcast_sizes(mode.shape_env, tensors)
-        strides = result_strides(mode, tensors, sizes, wraps and len(tensors) < count)
+        ordered = tensors[::-1] if last_first else tensors
+        strides = result_strides(mode, ordered, sizes, wraps and len(tensors) < count)
         return mode.empty(sizes, strides, dtype=dtype, device=device)
 
     return rule
@@ -141,16 +145,18 @@ _table("logical_not isnan isinf", _bool, 1)
 _table("add.Tensor add.Scalar mul.Tensor mul.Scalar maximum minimum", result_dtype, 2)
 _table("bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor", result_dtype, 2)
 _table("remainder.Tensor remainder.Scalar fmod.Tensor floor_divide", _only_numeric, 2)
-_table("pow.Tensor_Tensor pow.Tensor_Scalar pow.Scalar", _only_numeric, 2)
+_table("pow.Tensor_Tensor pow.Tensor_Scalar", _only_numeric, 2)
 _table("gcd lcm", _only_integer, 2)
-_table("div.Tensor div.Scalar atan2 copysign.Tensor xlogy.Tensor", _float, 2)
+_table("div.Tensor div.Scalar atan2 copysign.Tensor xlogy.Tensor special_xlog1py", _float, 2)
 _table("logaddexp logaddexp2", _only_float, 2)
 for _comparison in ("eq", "ne", "lt", "le", "gt", "ge"):
     _table(f"{_comparison}.Tensor {_comparison}.Scalar", _bool, 2)
 _table("logical_and logical_or logical_xor", _bool, 2)
 _table("addcmul addcdiv lerp.Scalar", _agreeing, 3)
 _table("where.self", _chosen, 3)
-_table("heaviside hardshrink_backward softshrink_backward threshold_backward", _agreeing, 2)
+_table("heaviside hardshrink_backward softshrink_backward", _agreeing, 2)
+_table("hardtanh_backward logit_backward", _agreeing, 2)
+RULES.register("threshold_backward")(elementwise(_agreeing, 2, last_first=True))
 _table(
     "tanh_backward sigmoid_backward gelu_backward silu_backward hardswish_backward", _agreeing, 2
 )
@@ -166,6 +172,19 @@ def loss_backward(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> 
     if not all(map(is_fake, args[:3])) or not same_sizes(x.shape, target.shape):
         return NotImplemented
     return mode.empty(x.shape, dtype=x.dtype, device=mode.common_device(func, args, {}))
+
+
+@RULES.register("binary_cross_entropy_backward")
+def binary_cross_entropy_backward(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """The kernel allocates with ``empty_like`` of the forward's operand."""
+    return like_operand(mode, mode.run_meta(func, args, kwargs), args[1])
+
+
+@RULES.register("pow.Scalar")
+def power_of_number(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Always dense, whatever the exponent's strides."""
+    result = elementwise(_only_numeric, 2, wraps=True)(mode, func, args, kwargs)
+    return result if result is NotImplemented else in_format(mode, result, False)
 
 
 @RULES.register("hardtanh nan_to_num deg2rad rad2deg _prelu_kernel")

@@ -97,6 +97,12 @@ def softmax(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     return new_empty(mode, x, x.shape)
 
 
+@RULES.register("_log_softmax_backward_data")
+def log_softmax_backward(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    result = mode.run_meta(func, args, kwargs)
+    return new_empty(mode, result, result.shape)
+
+
 @RULES.register("native_layer_norm")
 def native_layer_norm(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """One dtype for all operands: output like the input, statistics over the outer dimensions."""

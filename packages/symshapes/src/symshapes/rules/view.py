@@ -20,6 +20,7 @@ from .format import (
     is_fake,
     is_one,
     known_at_least,
+    new_empty,
     require_equal,
     same_size,
     same_sizes,
@@ -84,6 +85,13 @@ def scatter_to_memory(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any])
     if is_fake(base) and any(type(step) is int and step == 0 for step in base.stride()):
         return mode.run_op(aten.clone.default, (base,), {})
     return NotImplemented
+
+
+@RULES.register("view_copy")
+def view_copy(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Dense, also of tensors that have no such view."""
+    base, size = args
+    return mode.run_op(aten.view.default, (new_empty(mode, base, base.shape), size), {})
 
 
 _NATIVE = {aten.detach.default, aten.alias.default, aten.as_strided.default}
