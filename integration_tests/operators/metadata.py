@@ -1,7 +1,7 @@
 """Fake tensors beside real ones: every operator that the database's samples dispatch, gradients
 too, gives a fake of the dtype, sizes, strides and device that the kernel's result has.
 
-    python -m integration_tests.operators.metadata --layouts transposed,expanded --ops sum,cat
+    python -m integration_tests.operators.metadata --layouts transposed,first_expanded --ops sum,cat
 
 Prints a line per operator and layout that differs; needs no compiler, and runs on any device.
 """
