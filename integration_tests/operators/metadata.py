@@ -32,6 +32,9 @@ KNOWN = {
     "_native_batch_norm_legit.no_stats": _STATISTICS,
     "ldexp.Tensor": "the strides of a broadcast operand count first, but in float32 alone",
     "nn.functional.conv_transpose3d channels_last: convolution": "strides as oneDNN wants them",
+    "efficient_attention": "the random state is on the CPU unless a graph is captured",
+    "cudnn_grid_sampler": "fakes never reach it",
+    "conv_transpose1d transposed: convolution_backward": "cuDNN sees no format in one channel",
     "renorm transposed: sub.Tensor": "a CPU operand of another dtype is cast, and dense then",
 }
 """Differences that were looked into, by a part of their line, and why they stay."""

@@ -373,3 +373,39 @@ def test_layouts_of_batch_norm_on_a_gpu(name, training):
     assert found.stride() == torch.empty_like(x).stride()
     order = torch.channels_last if name == "channels last" and training else torch.contiguous_format
     assert gradient.stride() == torch.empty_like(x, memory_format=order).stride()
+
+
+def _images(*sizes):
+    return torch.empty(sizes, device="cuda").to(memory_format=torch.channels_last)
+
+
+ON_A_GPU = {
+    "glu": lambda: aten.glu_backward(torch.ones(2, 2, 2, 4, device="cuda"), _images(2, 4, 2, 4), 1),
+    "padding": lambda: aten.replication_pad2d_backward(
+        torch.ones(5, 3, 4, 5, device="cuda"), _images(5, 3, 4, 4), [0, 1, 0, 0]
+    ),
+    "dropout": lambda: aten.native_dropout_backward(
+        torch.ones(2, 3, 4, 5, device="cuda").mT, _images(2, 3, 5, 4) > 0, 2.0
+    ),
+    "much output padding": lambda: aten.convolution(
+        _images(2, 2, 4, 4), _images(2, 2, 4, 5), None, [3, 2], [1, 2], [4, 4], True, [2, 3], 2
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ON_A_GPU)
+def test_dense_results_on_a_gpu(name):
+    """Whatever the operands' formats, as an H200 has them."""
+    with FakeTensorMode():
+        found = ON_A_GPU[name]()
+    assert found.is_contiguous()
+
+
+@pytest.mark.parametrize("source, target", [("cpu", "cuda:0"), ("cuda:0", "cpu")])
+@pytest.mark.parametrize("options", [{}, {"memory_format": torch.contiguous_format}])
+@pytest.mark.parametrize("shape", [(), (3, 4)])
+def test_copy_to_a_device_alone(source, target, options, shape):
+    with FakeTensorMode():
+        x = torch.ones((), device=source).expand(shape)
+        found = aten._to_copy(x, device=target, **options)
+    assert found is not x and str(found.device) == target and found.is_contiguous()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import torch
@@ -22,10 +23,16 @@ from .registry import RULES, bind
 aten = torch.ops.aten
 
 
-def _prefers_channels_last(mode: Any, x: Any, weight: Any) -> bool:
-    """Channels-last when the input or the weight is, except for float64 on CUDA."""
-    if x.fake_device.type == "cuda" and torch.float64 in (x.dtype, weight.dtype):
-        return False
+def _prefers_channels_last(mode: Any, x: Any, weight: Any, options: tuple) -> bool:
+    """Channels-last when the input or the weight is, except on CUDA where cuDNN isn't used or
+    computes in float64. ``options``: the arguments from ``stride`` on.
+    """
+    if x.fake_device.type == "cuda":
+        stride, _, _, is_transposed, padding, *_ = options
+        stride, padding = (_per_dim(value, x.dim() - 2) for value in (stride, padding))
+        is_padded = is_transposed and any(map(operator.ge, padding, stride))
+        if is_padded or torch.float64 in (x.dtype, weight.dtype):
+            return False
     if x.dim() == 3:  # runs in 2-d on a contiguous input
         if not x.is_contiguous():
             return has_channels_last_strides(mode.shape_env, weight.unsqueeze(2))
@@ -84,7 +91,7 @@ def convolution(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> An
     if not kwargs and len(args) == 9 and mode.common_device(func, args, kwargs) == x.fake_device:
         sizes = _output_sizes(mode, args)
         if sizes is not None:
-            strides = _strides(sizes, _prefers_channels_last(mode, x, weight))
+            strides = _strides(sizes, _prefers_channels_last(mode, x, weight, args[3:]))
             return new_empty(mode, x, sizes, strides)
     if not any(same_size(size, 0) for size in x.shape):  # kernels check nothing for an empty batch
         require_one_dtype(("input", x), ("weight", weight))
@@ -96,7 +103,8 @@ def convolution(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> An
             f"{list(weight.shape)}"
         )
     out = mode.run_meta(func, args, kwargs)
-    return restrided(mode, out, _strides(out.shape, _prefers_channels_last(mode, x, weight)))
+    channels_last = _prefers_channels_last(mode, x, weight, args[3:])
+    return restrided(mode, out, _strides(out.shape, channels_last))
 
 
 @RULES.register("convolution_backward")
@@ -104,7 +112,7 @@ def convolution_backward(mode: Any, func: Any, args: tuple, kwargs: dict[str, An
     """Gradients of input and weight have the forward's format; the bias gradient is a vector."""
     grad, x, weight = args[:3]
     mask = bind(func, args, kwargs)["output_mask"]
-    channels_last = _prefers_channels_last(mode, x, weight)
+    channels_last = _prefers_channels_last(mode, x, weight, args[4:])
     grad_x = grad_weight = grad_bias = None
     if mask[0]:
         grad_x = new_empty(mode, x, x.shape, _strides(x.shape, channels_last))

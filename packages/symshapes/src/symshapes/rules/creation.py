@@ -68,6 +68,21 @@ def lift(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     return fake
 
 
+@RULES.register("_to_copy")
+def to_copy(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """A new tensor on the wanted device; where only that is given, the meta kernel returns its
+    operand.
+    """
+    (x,) = args
+    out, device = mode.run_meta(func, args, kwargs), kwargs.get("device")
+    device = x.fake_device if device is None else torch.device(device)
+    if out is not x and out.fake_device == device:
+        return out
+    if out is x and not is_dense(mode, x):
+        out = mode.run_meta(aten.empty_like.default, args, {})
+    return mode.empty(out.shape, out.stride(), dtype=out.dtype, device=device)
+
+
 @RULES.register("full scalar_tensor")
 def filled(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """A tensor filled with one symbolic size keeps it."""

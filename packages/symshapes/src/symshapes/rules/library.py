@@ -113,11 +113,10 @@ def fake_quantize(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> 
 @RULES.register("max_unpool2d reflection_pad2d replication_pad2d replication_pad3d channel_shuffle")
 @RULES.register("reflection_pad2d_backward replication_pad2d_backward replication_pad3d_backward")
 def format_of_operand(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """In the memory format of the forward's operand; contiguous from CUDA's forward kernels."""
-    is_backward = func._schema.name.endswith("_backward")
-    x = args[1 if is_backward else 0]
+    """In the memory format of the forward's operand; contiguous on CUDA devices."""
+    x = args[1 if func._schema.name.endswith("_backward") else 0]
     result = mode.run_meta(func, args, kwargs)
-    keeps = is_backward or func is aten.roll.default or x.fake_device.type == "cpu"
+    keeps = func is aten.roll.default or x.fake_device.type == "cpu"
     return in_format(mode, result, keeps and has_channels_last_strides(mode.shape_env, x))
 
 
@@ -135,22 +134,35 @@ def roll(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     return rule(mode, func, args, kwargs)
 
 
-@RULES.register(
-    "nll_loss2d_forward normal.Tensor_Tensor poisson rrelu_with_noise rrelu_with_noise_functional "
-    "glu_backward"
-)
+@RULES.register("normal.Tensor_Tensor glu_backward")
 def dense(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """Contiguous on the CPU, whatever the operand's strides."""
+    """Contiguous, whatever the operand's strides."""
     results = mode.run_meta(func, args, kwargs)
-    if args[0].fake_device.type != "cpu":
-        return results
-    return pytree.tree_map(lambda result: in_format(mode, result, False), results)
+    return pytree.tree_map_only(
+        torch.Tensor, lambda result: in_format(mode, result, False), results
+    )
+
+
+@RULES.register("nll_loss2d_forward poisson rrelu_with_noise rrelu_with_noise_functional")
+def dense_on_cpu(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Contiguous on the CPU, whatever the operand's strides."""
+    if args[0].fake_device.type == "cpu":
+        return dense(mode, func, args, kwargs)
+    return mode.run_meta(func, args, kwargs)
+
+
+@RULES.register("_fused_rms_norm_backward")
+def dense_on_cuda(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Contiguous on CUDA devices, whatever the operand's strides."""
+    if args[0].fake_device.type != "cuda":
+        return NotImplemented
+    return dense(mode, func, args, kwargs)
 
 
 @RULES.register("log_sigmoid_forward")
 def log_sigmoid_forward(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """What backward reads is empty on other devices than CPUs, unlike the meta kernel's."""
-    result, buffer = dense(mode, func, args, kwargs)
+    result, buffer = dense_on_cpu(mode, func, args, kwargs)
     x = args[0]
     return result, buffer if x.fake_device.type == "cpu" else new_empty(mode, x, [0])
 

@@ -10,7 +10,7 @@ import torch
 from symshapes.torch_versions import BOOL_SUBTRACTION_ERROR
 
 from .broadcast import broadcast_sizes, result_strides
-from .format import in_format, is_fake, like_operand, same_sizes
+from .format import has_channels_last_strides, in_format, is_fake, like_operand, same_sizes
 from .promotion import result_dtype
 from .registry import RULES, Rule
 
@@ -160,7 +160,16 @@ RULES.register("threshold_backward")(elementwise(_agreeing, 2, last_first=True))
 _table(
     "tanh_backward sigmoid_backward gelu_backward silu_backward hardswish_backward", _agreeing, 2
 )
-_table("native_dropout_backward", lambda operands: _agreeing(operands[:1]), 2)
+_dropout_backward = elementwise(lambda operands: _agreeing(operands[:1]), 2)
+
+
+@RULES.register("native_dropout_backward")
+def native_dropout_backward(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Pointwise; on CUDA devices in the gradient's memory format."""
+    result, grad = _dropout_backward(mode, func, args, kwargs), args[0]
+    if result is NotImplemented or grad.fake_device.type != "cuda":
+        return result
+    return in_format(mode, result, has_channels_last_strides(mode.shape_env, grad))
 
 
 @RULES.register("mse_loss_backward smooth_l1_loss_backward huber_loss_backward")
