@@ -35,6 +35,7 @@ KNOWN = {
     "efficient_attention": "the random state is on the CPU unless a graph is captured",
     "cudnn_grid_sampler": "fakes never reach it",
     "conv_transpose1d transposed: convolution_backward": "cuDNN sees no format in one channel",
+    "conv_transpose2d channels_last: convolution_backward": "as above",
     "renorm transposed: sub.Tensor": "a CPU operand of another dtype is cast, and dense then",
 }
 """Differences that were looked into, by a part of their line, and why they stay."""

@@ -4,6 +4,8 @@ architectures.
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from inductor_triton import compile_ptx, generate_source
 from loopir import parse_kernel
@@ -169,8 +171,12 @@ def test_generation_is_deterministic():
     assert len(texts) == 1
 
 
-@pytest.mark.parametrize(("points", "capability"), [(64, 90), (64, 80), (1 << 26, 90)])
-def test_small_launches_wait_for_those_ahead(points, capability):
+@pytest.mark.parametrize(
+    ("points", "capability", "waits", "lets_begin"),
+    [(64, 90, 1, 1), (64, 80, 0, 0), (1 << 20, 90, 1, 0), (1 << 26, 90, 0, 0)],
+)
+def test_small_launches_begin_early(points, capability, waits, lets_begin):
+    """A launch waits for those ahead; one of few programs then lets the next begin."""
     text = f"""
 @kernel(device='cuda')
 def double(in0: In('float32', {points}), out: Out('float32', {points})):
@@ -180,6 +186,7 @@ def double(in0: In('float32', {points}), out: Out('float32', {points})):
         store(out, [i], b)
 """
     ptx = compile_ptx(generate_source(parse_kernel(text)), capability)
-    assert ("griddepcontrol.wait" in ptx) == (points == 64 and capability == 90)
-    if points == 64 and capability == 90:
-        assert ptx.index("griddepcontrol.wait") < ptx.index("ld.global")
+    controls = re.findall(r"griddepcontrol\.(\w+)|(ld)\.global", ptx)
+    expected = ["wait"] * waits + ["launch_dependents"] * lets_begin
+    assert [control for control, load in controls if control] == expected
+    assert all(load for _, load in controls[len(expected) :])

@@ -13,6 +13,7 @@ from typing import Any
 
 from loopir import ArtifactStore, BuildError, KernelSource
 
+from inductor_triton.kernels.heuristics import MULTIPROCESSORS
 from inductor_triton.kernels.library import for_capability
 from inductor_triton.products.matmul import without_engine
 from inductor_triton.spec import LaunchSpec, launch_spec
@@ -28,6 +29,7 @@ SUFFIX = ".kernel"
 MOST_PARSES = 5
 EARLY = 90
 """The compute capability with launches that may begin before the one ahead of them has ended."""
+WAIT, LET_BEGIN = "tl.extra.cuda.gdc_wait()", "tl.extra.cuda.gdc_launch_dependents()"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +104,8 @@ def compile_variant(source: KernelSource, variant: Variant, capability: int) -> 
     language = load_part("language")
     try:
         text = for_capability(source.text, capability)
-        early = _is_early(source, capability)
-        if early:
-            text = _waiting(text, spec.function)
+        beginning = _beginning(source, capability)
+        text = _begun(text, spec.function, beginning)
         function: Any = execute_kernel(text, spec.function)
         types = list(argument_types(spec, variant.wide).values())
         signature = dict(zip(function.arg_names, types))
@@ -147,23 +148,29 @@ def compile_variant(source: KernelSource, variant: Variant, capability: int) -> 
         metadata.num_warps,
         scratch,
         ptx,
-        early,
+        bool(beginning),
     )
 
 
-def _is_early(source: KernelSource, capability: int) -> bool:
-    """Whether the launches of a source may begin early, by its sizes in the example."""
+def _beginning(source: KernelSource, capability: int) -> tuple[str, ...]:
+    """What a source does before all else, by its sizes in the example, if its launches may begin
+    early: it waits until the launches ahead have ended and what they wrote is visible. If it has
+    few programs it then lets the next launch begin, which finds room beside them (PTX ISA,
+    ``griddepcontrol``).
+    """
     hints = dict(source.kernel.hints)
     sizes = [hints.get(size, 1) for size in source.kernel.sizes]
-    return capability >= EARLY and program_counter(launch_spec(source))(sizes) <= MOST_EARLY
+    programs = program_counter(launch_spec(source))(sizes)
+    if capability < EARLY or programs > MOST_EARLY:
+        return ()
+    return (WAIT, LET_BEGIN) if programs <= MULTIPROCESSORS else (WAIT,)
 
 
-def _waiting(text: str, function: str) -> str:
-    """The text of a source whose function waits, before all else, until the launches ahead have
-    ended and what they wrote is visible (PTX ISA, ``griddepcontrol.wait``).
-    """
+def _begun(text: str, function: str, lines: Sequence[str]) -> str:
+    """The text of a source whose function begins with ``lines``."""
     head = re.compile(rf"^def {function}\(.*\):\n", re.MULTILINE)
-    return head.sub(lambda found: f"{found[0]}    tl.extra.cuda.gdc_wait()\n", text)
+    added = "".join(f"    {line}\n" for line in lines)
+    return head.sub(lambda found: found[0] + added, text)
 
 
 def _parsed_again(compile: Callable[..., Any], *args: Any, **options: Any) -> Any:
@@ -194,7 +201,7 @@ def variant_key(
         spec.index,
         repr(variant),
         f"sm_{capability}",
-        str(_is_early(source, capability)),
+        *_beginning(source, capability),
         triton_version(),
     )
     return store.key("triton", FORMAT, _code(source), *parts)
