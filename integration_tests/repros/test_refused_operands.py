@@ -24,6 +24,9 @@ OPERATORS = {
     "integers divided by zero": lambda x, k: k // 0,
     "maximum of nothing": lambda x, k: x[:0].max(),
     "maxima of nothing": lambda x, k: x[:0].max(0),
+    "reflected bools": lambda x, k: F.pad(k > 0, (1, 1), mode="reflect"),
+    "nearest integers": lambda x, k: F.interpolate(k[None], scale_factor=2),
+    "slope of integers": lambda x, k: F.prelu(k, k[0, :1]),
     "classes of 32 bits": lambda x, k: F.cross_entropy(x, k[:, 0].int()),
 }
 

@@ -192,13 +192,14 @@ def device_of(*operands: Any) -> torch.device:
 
 def elementwise(
     body: Callable[..., Tensor], *operands: Any, to_float: bool = False, narrow: bool = False,
-    only_floats: bool = False, jumps: bool = False,
+    only_floats: bool = False, jumps: bool = False, keeps_scalar: bool = False,
 ) -> Tensor:  # fmt: skip
     """``body`` on promoted, widened, broadcast operands; its result in the promoted dtype.
 
     ``to_float``: integers become floats. ``narrow``: numbers are :func:`narrowed`. A bool result
     stays bool. ``only_floats``: integers stay a call, since eager's kernel refuses them.
-    ``jumps``: the operands are :func:`exact`.
+    ``jumps``: the operands are :func:`exact`. ``keeps_scalar``: a second operand without dims that
+    is on the CPU is not rounded to the dtype of the others.
     """
     dtype = result_dtype(*operands)
     if only_floats and is_integral(dtype):
@@ -208,9 +209,27 @@ def elementwise(
     compute = compute_dtype(dtype)
     if narrow and dtype in HALF_DTYPES:
         operands = tuple(narrowed_operand(x, *operands) for x in operands)
+    if dtype in HALF_DTYPES:
+        operands = tuple(
+            _as_scalar(x, dtype, keeps_scalar and i == 1) for i, x in enumerate(operands)
+        )
     convert = exact if jumps else to_dtype
     result = body(*broadcast(*[as_operand(x, dtype, compute, convert) for x in operands]))
     return result if result.dtype is torch.bool else round_to(result, dtype)
+
+
+def is_scalar_on_cpu(a: Tensor) -> bool:
+    """Whether ATen's kernels of products and quotients may take a tensor as a number."""
+    return not a.ndim and a.device.type == "cpu"
+
+
+def _as_scalar(x: Any, dtype: torch.dtype, keeps: bool) -> Any:
+    """An operand of a result of ``dtype``: rounded if it is a tensor of another floating dtype
+    without dims, unless it is to be kept and is on the CPU.
+    """
+    if is_number(x) or x.ndim or not x.dtype.is_floating_point:
+        return x
+    return x if keeps and is_scalar_on_cpu(x) else exact(x, dtype)
 
 
 def unary(

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.guards.records import GuardKind
 from bytecode_dynamo.state import protocol
 from bytecode_dynamo.state.context import Context
 from bytecode_dynamo.state.protocol import call_torch, fold_call, is_alike, raise_error
@@ -188,6 +189,18 @@ def is_same(ctx: Context, left: VariableTracker, right: VariableTracker) -> bool
         and left.python_type() is right.python_type()
     ):
         require_not_aliased(ctx, left, right)
+    return same
+
+
+def is_identical(ctx: Context, left: VariableTracker, right: VariableTracker) -> bool:
+    """``left is right``, also for existing objects that have a tracker for each source."""
+    if is_same(ctx, left, right):
+        return True
+    one, two = left.source, right.source
+    if one is None or two is None or one not in ctx.existing or two not in ctx.existing:
+        return False
+    same = ctx.existing[one] is ctx.existing[two]
+    ctx.guards.require(one, GuardKind.ALIASED if same else GuardKind.NOT_ALIASED, two)
     return same
 
 

@@ -30,7 +30,7 @@ from bytecode_dynamo.variables.sets import SetVariable, members_of
 from bytecode_dynamo.variables.tensor import TensorVariable
 from bytecode_dynamo.variables.userobject import UserObjectVariable
 
-from .comparison import COMPARE, compare, is_same
+from .comparison import COMPARE, compare, is_identical
 from .operators import BINARY, UNARY, binary, family, unary
 
 
@@ -104,9 +104,11 @@ evaluates_call(operator.call)(
 )
 evaluates_call(operator.concat)(_binary_rule("+"))
 evaluates_call(operator.iconcat)(_binary_rule("+="))
-evaluates_call(operator.is_)(lambda ctx, left, right: ConstantVariable(is_same(ctx, left, right)))
+evaluates_call(operator.is_)(
+    lambda ctx, left, right: ConstantVariable(is_identical(ctx, left, right))
+)
 evaluates_call(operator.is_not)(
-    lambda ctx, left, right: ConstantVariable(not is_same(ctx, left, right))
+    lambda ctx, left, right: ConstantVariable(not is_identical(ctx, left, right))
 )
 
 

@@ -48,6 +48,8 @@ class Context:
     """Whether loops that the frame enters in the middle go on in the graph."""
     nests = False
     """Whether a break inside inlined calls ends the graph there, not before the outermost."""
+    resumes = False
+    """Whether the frame is a resume function's, which may hold the last references to arguments."""
     inner_stop: Any = None
     """Where this evaluation has to break inside of calls."""
 
@@ -80,6 +82,8 @@ class Context:
         self.examples: dict[int, torch.Tensor] = {}
         self.inputs: list[Source] = []
         self.identities: dict[int, Identity] = {}
+        self.existing: dict[Source, Any] = {}
+        """By their sources: objects whose trackers don't tell whether they are the same."""
         self.from_arrays: dict[int, Any] = {}
         """By the id of its fake: a tensor from ``torch.from_numpy``, in an array's memory."""
         self.symbol_sources: dict[sympy.Symbol, Source] = {}
@@ -105,10 +109,6 @@ class Context:
         """Whether a function that was evaluated may catch exceptions."""
         self.assumes = self.assumed = False
         """Whether graphs may assert facts about data, and whether this one does."""
-        self.resumes = False
-        """Whether the frame is a resume function's, which may hold the last references to its
-        arguments.
-        """
         self.whole = self.reads_numbers = False
         """Whether the program asked for one graph; whether numbers read from inputs are guarded."""
 
@@ -118,6 +118,7 @@ class Context:
         self.frame = None
         self.graph.release_examples()
         self.examples.clear()
+        self.existing.clear()
         self.tensors.clear()
         self.effects = Effects()
         self.deferred = Deferred(self.effects)

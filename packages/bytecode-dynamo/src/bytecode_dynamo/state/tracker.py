@@ -7,7 +7,7 @@ value created while evaluating. Each capability is a method that returns a track
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -154,14 +154,16 @@ class VariableTracker:
         """``next(value)``, None at the end."""
         raise GraphBreak("BD012", f"iteration over {self.describe()}")
 
-    def unpack(self, ctx: Capture) -> list[VariableTracker]:
-        """All elements that iterating gives."""
+    def each(self, ctx: Capture) -> Iterator[VariableTracker]:
+        """The elements, one after the other: the program's code may run between them."""
         iterator = self.iterate(ctx)
-        items = []
         while (item := iterator.next(ctx)) is not None:
             ctx.count_instruction()
-            items.append(item)
-        return items
+            yield item
+
+    def unpack(self, ctx: Capture) -> list[VariableTracker]:
+        """All elements that iterating gives."""
+        return list(self.each(ctx))
 
     # -- how to build it ---------------------------------------------------------------------------
 

@@ -56,12 +56,15 @@ class Variable(VariableTracker):
         raise GraphBreak("BD020", f"deletion of an item of {self.describe()}")
 
     def contains(self, ctx: Context, item: VariableTracker) -> bool:
-        iterator = self.iterate(ctx)
-        while (element := iterator.next(ctx)) is not None:
-            ctx.count_instruction()
-            if is_alike(ctx, element, item):
-                return True
-        return False
+        return any(is_alike(ctx, element, item) for element in self.each(ctx))
+
+
+def runs_program(iterable: VariableTracker) -> bool:
+    """Whether the program's code may run when items are taken from an iterable: it is an iterator,
+    or of a class of the program.
+    """
+    cls = iterable.python_type()
+    return hasattr(cls, "__next__") or cls.__module__ != "builtins"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -38,6 +38,7 @@ from .base import (
     MethodTable,
     Variable,
     realize,
+    runs_program,
 )
 from .constant import NONE, ConstantVariable, is_constant_value
 from .iterator import iterate_keys
@@ -365,11 +366,21 @@ DICT_METHODS.register("copy", "__copy__")(
 def dict_update(
     ctx: Context, self: DictVariable, /, *others: VariableTracker, **named: VariableTracker
 ) -> None:
+    for other in others:
+        if runs_program(other) and _find_method(ctx, other, "keys") is None:
+            for at, item in enumerate(other.each(ctx)):
+                _set_entries(ctx, self, [_pair(ctx, at, item)])
+        else:
+            _set_entries(ctx, self, pairs_of(ctx, other))
+    if named:
+        _set_entries(ctx, self, constant_pairs(named))
+
+
+def _set_entries(
+    ctx: Context, self: DictVariable, pairs: Iterable[tuple[VariableTracker, VariableTracker]]
+) -> None:
     entries = dict(self.entries(ctx))
-    for key, value in [
-        *(pair for other in others for pair in pairs_of(ctx, other)),
-        *constant_pairs(named),
-    ]:
+    for key, value in pairs:
         hashed = hashed_as(ctx, "dict key", key)
         old = entries.get(hashed)
         entries[hashed] = (key if old is None else old[0], value)

@@ -229,10 +229,11 @@ class ListVariable(KeyedVariable, SequenceVariable):
         return iterate_list(ctx, self)
 
     def set_item(self, ctx: Context, key: VariableTracker, value: VariableTracker) -> None:
-        items = self.native(self.elements(ctx))
         index = key.as_index(ctx)
         with raising(ctx, IndexError, TypeError, ValueError):
-            items[index] = value.unpack(ctx) if isinstance(index, slice) else value
+            given = value.unpack(ctx) if isinstance(index, slice) else value
+            items = self.native(self.elements(ctx))
+            items[index] = given
         self.replace(ctx, items, moved=False)
 
     def del_item(self, ctx: Context, key: VariableTracker) -> None:

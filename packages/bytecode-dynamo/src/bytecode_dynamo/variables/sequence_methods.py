@@ -17,7 +17,7 @@ from bytecode_dynamo.state.protocol import (
 )
 from bytecode_dynamo.state.tracker import VariableTracker
 
-from .base import Kwargs, no_keywords, realize
+from .base import Kwargs, no_keywords, realize, runs_program
 from .constant import ConstantVariable
 from .sequence import DEQUE_METHODS, LIST_METHODS, SEQUENCE_METHODS, ListVariable, SequenceVariable
 from .wording import not_found
@@ -50,12 +50,22 @@ _MOVING = {
 }  # fmt: skip
 
 
+_ONE = {"extend": "append", "extendleft": "appendleft"}
+"""What a method does with each item of an iterable: the program's code that makes the items sees
+those that were added before.
+"""
+
+
 def _moving(name: str) -> Callable[..., VariableTracker | None]:
     def rule(ctx: Context, self: ListVariable, *args: VariableTracker) -> VariableTracker | None:
         base = self.key.cls
-        items = self.native(self.elements(ctx))
+        if name in _ONE and len(args) == 1 and runs_program(args[0]):
+            for item in args[0].each(ctx):
+                _moving(_ONE[name])(ctx, self, item)
+            return None
         kinds = _MOVING[name].ljust(len(args), "i")
         given = [_argument(ctx, arg, kind) for arg, kind in zip(args, kinds)]
+        items = self.native(self.elements(ctx))
         with raising(ctx, IndexError, TypeError):
             result = getattr(base, name)(items, *given)
         self.replace(ctx, items, moved=name != "reverse" and given != [[]])

@@ -16,7 +16,7 @@ from bytecode_dynamo.state.effects import Identity
 from bytecode_dynamo.state.protocol import raise_error, raise_exception, wrap_contents, wrap_value
 from bytecode_dynamo.state.tracker import VariableTracker
 
-from .base import ContainerVariable, KeyedVariable, MethodTable, realize
+from .base import ContainerVariable, KeyedVariable, MethodTable, realize, runs_program
 from .constant import ConstantVariable, SymbolicVariable, is_constant_value
 from .iterator import iterate_keys
 from .mapping import LASTING, wrap_key
@@ -184,12 +184,16 @@ SET_METHODS.register("clear")(lambda ctx, self: self.replace(ctx, {}))
 
 @SET_METHODS.register("update", "__ior__")
 def set_update(ctx: Context, self: SetVariable, *others: VariableTracker) -> None:
-    members = dict(self.members(ctx))
     for other in others:
+        if runs_program(other):
+            for item in other.each(ctx):
+                set_add(ctx, self, item)
+            continue
+        members = dict(self.members(ctx))
         for key, item in members_of(ctx, other).items():
             members.setdefault(key, item)
-    if len(members) > len(self.members(ctx)):
-        self.replace(ctx, members)
+        if len(members) > len(self.members(ctx)):
+            self.replace(ctx, members)
 
 
 SET_METHODS.register("copy")(lambda ctx, self: set_of(ctx, self.members(ctx), self.key.cls))

@@ -477,7 +477,8 @@ def _plain_attribute(ctx: Context, x: TensorVariable, name: str) -> Any:
 
 def require_not_aliased(ctx: Context, left: VariableTracker, right: VariableTracker) -> None:
     """Guard that two existing objects are distinct."""
-    if isinstance(left, TensorVariable) or isinstance(left.identity(), Identity):
+    kinds = (Identity, types.FunctionType)
+    if isinstance(left, TensorVariable) or isinstance(left.identity(), kinds):
         assert left.source is not None and right.source is not None
         if not pinned_alike(left, right.source) and not pinned_alike(right, left.source):
             ctx.guards.require(left.source, GuardKind.NOT_ALIASED, right.source)

@@ -70,7 +70,10 @@ def _wrap_value(ctx: Context, value: Any, source: Source) -> VariableTracker:
         if known.source is not None and known.source != source and not pinned_alike(known, source):
             ctx.guards.require(source, GuardKind.ALIASED, known.source)
         return known
-    return TRACKERS.find(type(value))(ctx, value, source)
+    tracker = TRACKERS.find(type(value))(ctx, value, source)
+    if tracker.identity() is tracker:
+        ctx.existing[source] = value
+    return tracker
 
 
 def wrap_object(ctx: Context, value: Any, source: Source) -> VariableTracker:

@@ -17,6 +17,7 @@ from primops.operand import (
     binary,
     elementwise,
     full_like,
+    is_scalar_on_cpu,
     narrowed,
     pointwise,
     to_dtype,
@@ -73,7 +74,9 @@ def or_logical(prim: Body, logical: Body) -> Body:
 
 maximum_body = or_logical(prims.maximum, prims.bitwise_or)
 minimum_body = or_logical(prims.minimum, prims.bitwise_and)
-mul = binary(rules, "mul.Tensor mul.Scalar", or_logical(prims.mul, prims.bitwise_and))
+mul = binary(
+    rules, "mul.Tensor mul.Scalar", or_logical(prims.mul, prims.bitwise_and), keeps_scalar=True
+)
 
 
 def true_quotient(a: Operand, b: Operand) -> Tensor:
@@ -89,7 +92,10 @@ def _reciprocal(number: float, dtype: torch.dtype) -> float:
     return kind(1 / divisor).value if divisor else math.copysign(INF, divisor)
 
 
-div = binary(rules, "div.Tensor div.Scalar true_divide.Tensor", true_quotient, to_float=True)
+div = binary(
+    rules, "div.Tensor div.Scalar true_divide.Tensor", true_quotient, to_float=True,
+    keeps_scalar=True,
+)  # fmt: skip
 
 
 @rules.register("div.Tensor_mode", "div.Scalar_mode")
@@ -97,17 +103,17 @@ def div_mode(self: Operand, other: Operand, *, rounding_mode: str | None) -> Ten
     """Division rounded toward zero or down; integers stay integers."""
     if rounding_mode is None:
         return div(self, other)
-    dtype = result_dtype(self, other)
+    dtype = None if is_number(other) or is_scalar_on_cpu(other) else result_dtype(self, other)
     quotient = floor_quotient if rounding_mode == "floor" else partial(trunc_quotient, dtype=dtype)
-    return elementwise(quotient, self, other, jumps=True)
+    return elementwise(quotient, self, other, jumps=True, keeps_scalar=True)
 
 
-def trunc_quotient(a: Operand, b: Operand, dtype: torch.dtype) -> Tensor:
-    """``trunc(a / b)``, a tensor's quotient rounded to ``dtype`` first; exact for integers."""
+def trunc_quotient(a: Operand, b: Operand, dtype: torch.dtype | None) -> Tensor:
+    """``trunc(a / b)``, the quotient rounded to ``dtype`` first; exact for integers."""
     if is_integral(dtype_of(a, b)):
         return prims.floor_div(prims.sub(a, prims.fmod(a, b)), b)
     ratio = true_quotient(a, b)
-    if not is_number(b):
+    if dtype is not None:
         ratio = to_dtype(to_dtype(ratio, dtype), ratio.dtype)
     return prims.trunc(ratio)
 
@@ -249,7 +255,7 @@ _times_log("xlogy.Tensor xlogy.Scalar_Other xlogy.Scalar_Self", prims.log)
 _times_log("special_xlog1py special_xlog1py.other_scalar special_xlog1py.self_scalar", prims.log1p)
 
 
-binary(rules, "floor_divide floor_divide.Scalar", floor_quotient, jumps=True)
+binary(rules, "floor_divide floor_divide.Scalar", floor_quotient, jumps=True, keeps_scalar=True)
 binary(
     rules,
     "remainder.Tensor remainder.Scalar remainder.Scalar_Tensor",

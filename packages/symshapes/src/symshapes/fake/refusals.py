@@ -34,7 +34,11 @@ embedding nll_loss_forward mse_loss smooth_l1_loss huber_loss binary_cross_entro
 baddbmm addbmm mv addmv dot vdot addr max min amax amin argmax argmin aminmax mode median nanmedian
 kthvalue topk sort var std var_mean std_mean mean sum prod any all cumsum cumprod cummax cummin
 logcumsumexp logsumexp norm linalg_vector_norm _softmax _log_softmax softplus gelu silu floor_divide
-complex polar hardswish log_sigmoid_forward _cdist_forward linalg_cross
+complex polar hardswish log_sigmoid_forward _cdist_forward linalg_cross _prelu_kernel
+reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d
+replication_pad3d upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_linear1d
+upsample_bilinear2d upsample_bicubic2d _upsample_nearest_exact1d _upsample_nearest_exact2d
+_adaptive_avg_pool2d _adaptive_avg_pool3d grid_sampler_2d grid_sampler_3d
 """
 _ASKED = frozenset(_NAMES.split())
 """User-facing operators that are not pointwise, or not tagged as such."""

@@ -74,6 +74,8 @@ def to_copy(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     operand.
     """
     (x,) = args
+    if not is_fake(x):
+        return NotImplemented
     out, device = mode.run_meta(func, args, kwargs), kwargs.get("device")
     device = x.fake_device if device is None else torch.device(device)
     if out is not x and out.fake_device == device:

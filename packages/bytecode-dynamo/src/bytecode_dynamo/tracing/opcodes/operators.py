@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bytecode_dynamo.builtins.comparison import compare, is_same
+from bytecode_dynamo.builtins.comparison import compare, is_identical
 from bytecode_dynamo.builtins.operators import binary, unary
 from bytecode_dynamo.bytecode import Instruction, Op
 from bytecode_dynamo.state.context import Context
@@ -44,7 +44,7 @@ def compare_op(ctx: Context, frame: Frame, instruction: Instruction) -> None:
 @evaluates(Op.IS_OP)
 def is_op(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     left, right = frame.pop_many(2)
-    frame.push(ConstantVariable(is_same(ctx, left, right) != bool(instruction.arg)))
+    frame.push(ConstantVariable(is_identical(ctx, left, right) != bool(instruction.arg)))
 
 
 @evaluates(Op.CONTAINS_OP)
