@@ -16,6 +16,7 @@ from typing import TypeAlias
 from symshapes.errors import ParseError, VersionError
 
 Upgrade: TypeAlias = Callable[[ast.Module], ast.Module]
+_MOST_PARSES = 5
 _HEADER = re.compile(r"# ([a-z_]+\.[a-z_]+ \d+(?:, [a-z_]+\.[a-z_]+ \d+)*)\n")
 
 
@@ -41,6 +42,18 @@ def reading(node: ast.AST | None = None, *through: type[Exception]) -> Iterator[
 
 def _error(node: ast.AST | None, message: str) -> ParseError:
     return ParseError(message) if node is None else ParseError.at(node, message)
+
+
+def _syntax_tree(text: str) -> ast.Module:
+    """``ast.parse``, called again where it fails because other threads parse as well: CPython 3.11
+    counts the recursion of all threads together, and raises SystemError where they meet.
+    """
+    for _ in range(_MOST_PARSES - 1):
+        try:
+            return ast.parse(text)
+        except SystemError:
+            continue
+    return ast.parse(text)
 
 
 def parameters(function: ast.FunctionDef) -> list[ast.arg]:
@@ -82,7 +95,7 @@ class TextForm:
         """
         with reading():
             found = self._versions(text)
-            tree = ast.parse(text)
+            tree = _syntax_tree(text)
             for form in self._all():
                 for version in range(found.get(form.name, form.version), form.version):
                     tree = form.upgrades[version](tree)
