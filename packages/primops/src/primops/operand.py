@@ -192,14 +192,15 @@ def device_of(*operands: Any) -> torch.device:
 
 def elementwise(
     body: Callable[..., Tensor], *operands: Any, to_float: bool = False, narrow: bool = False,
-    only_floats: bool = False, jumps: bool = False, keeps_scalar: bool = False,
+    only_floats: bool = False, jumps: bool = False, keeps_scalar: str = "",
 ) -> Tensor:  # fmt: skip
     """``body`` on promoted, widened, broadcast operands; its result in the promoted dtype.
 
     ``to_float``: integers become floats. ``narrow``: numbers are :func:`narrowed`. A bool result
     stays bool. ``only_floats``: integers stay a call, since eager's kernel refuses them.
-    ``jumps``: the operands are :func:`exact`. ``keeps_scalar``: a second operand without dims that
-    is on the CPU is not rounded to the dtype of the others.
+    ``jumps``: the operands are :func:`exact`. ``keeps_scalar``: the devices on which an
+    operand without dims that is on the CPU is not rounded to the dtype of the others: on CPUs the
+    second one, on CUDA devices any.
     """
     dtype = result_dtype(*operands)
     if only_floats and is_integral(dtype):
@@ -210,8 +211,11 @@ def elementwise(
     if narrow and dtype in HALF_DTYPES:
         operands = tuple(narrowed_operand(x, *operands) for x in operands)
     if dtype in HALF_DTYPES:
+        device = device_of(*operands).type
+        keeps = device in keeps_scalar
         operands = tuple(
-            _as_scalar(x, dtype, keeps_scalar and i == 1) for i, x in enumerate(operands)
+            _as_scalar(x, dtype, keeps and (i == 1 or device == "cuda"))
+            for i, x in enumerate(operands)
         )
     convert = exact if jumps else to_dtype
     result = body(*broadcast(*[as_operand(x, dtype, compute, convert) for x in operands]))
@@ -233,14 +237,14 @@ def _as_scalar(x: Any, dtype: torch.dtype, keeps: bool) -> Any:
 
 
 def unary(
-    table: DecompositionTable, names: str, body: Callable[..., Tensor], **options: bool
+    table: DecompositionTable, names: str, body: Callable[..., Tensor], **options: Any
 ) -> Rule:
     """Registers an elementwise rule of one operand for the operators ``names``."""
     return table.register(*names.split())(lambda self: elementwise(body, self, **options))
 
 
 def binary(
-    table: DecompositionTable, names: str, body: Callable[..., Tensor], **options: bool
+    table: DecompositionTable, names: str, body: Callable[..., Tensor], **options: Any
 ) -> Rule:
     """Registers an elementwise rule of two operands for the operators ``names``."""
     return table.register(*names.split())(
@@ -249,7 +253,7 @@ def binary(
 
 
 def pointwise(
-    table: DecompositionTable, *ops: Op, steps: bool = False, **options: bool
+    table: DecompositionTable, *ops: Op, steps: bool = False, **options: Any
 ) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
     """Decorator that registers a function of corresponding elements as the rule of ``ops``.
 

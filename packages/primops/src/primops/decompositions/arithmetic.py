@@ -50,7 +50,9 @@ def _with_factor(names: str, combine: Callable[[Operand, Operand, Scalar], Tenso
     @rules.register(*names.split())
     def rule(self: Operand, other: Operand, alpha: Scalar = 1) -> Tensor:
         factor = narrowed(alpha, self, other)
-        return elementwise(lambda a, b: combine(a, b, factor), self, other, narrow=True)
+        return elementwise(
+            lambda a, b: combine(a, b, factor), self, other, narrow=True, keeps_scalar="cuda"
+        )
 
     return rule
 
@@ -75,7 +77,10 @@ def or_logical(prim: Body, logical: Body) -> Body:
 maximum_body = or_logical(prims.maximum, prims.bitwise_or)
 minimum_body = or_logical(prims.minimum, prims.bitwise_and)
 mul = binary(
-    rules, "mul.Tensor mul.Scalar", or_logical(prims.mul, prims.bitwise_and), keeps_scalar=True
+    rules,
+    "mul.Tensor mul.Scalar",
+    or_logical(prims.mul, prims.bitwise_and),
+    keeps_scalar="cpu cuda",
 )
 
 
@@ -94,7 +99,7 @@ def _reciprocal(number: float, dtype: torch.dtype) -> float:
 
 div = binary(
     rules, "div.Tensor div.Scalar true_divide.Tensor", true_quotient, to_float=True,
-    keeps_scalar=True,
+    keeps_scalar="cpu cuda",
 )  # fmt: skip
 
 
@@ -105,7 +110,7 @@ def div_mode(self: Operand, other: Operand, *, rounding_mode: str | None) -> Ten
         return div(self, other)
     dtype = None if is_number(other) or is_scalar_on_cpu(other) else result_dtype(self, other)
     quotient = floor_quotient if rounding_mode == "floor" else partial(trunc_quotient, dtype=dtype)
-    return elementwise(quotient, self, other, jumps=True, keeps_scalar=True)
+    return elementwise(quotient, self, other, jumps=True, keeps_scalar="cpu cuda")
 
 
 def trunc_quotient(a: Operand, b: Operand, dtype: torch.dtype | None) -> Tensor:
@@ -255,7 +260,9 @@ _times_log("xlogy.Tensor xlogy.Scalar_Other xlogy.Scalar_Self", prims.log)
 _times_log("special_xlog1py special_xlog1py.other_scalar special_xlog1py.self_scalar", prims.log1p)
 
 
-binary(rules, "floor_divide floor_divide.Scalar", floor_quotient, jumps=True, keeps_scalar=True)
+binary(
+    rules, "floor_divide floor_divide.Scalar", floor_quotient, jumps=True, keeps_scalar="cpu cuda"
+)
 binary(
     rules,
     "remainder.Tensor remainder.Scalar remainder.Scalar_Tensor",
