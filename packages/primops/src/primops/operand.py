@@ -192,7 +192,7 @@ def device_of(*operands: Any) -> torch.device:
 
 def elementwise(
     body: Callable[..., Tensor], *operands: Any, to_float: bool = False, narrow: bool = False,
-    only_floats: bool = False, jumps: bool = False, keeps_scalar: str = "",
+    only_floats: bool = False, jumps: bool = False, keeps_scalar: Sequence[str] = (),
 ) -> Tensor:  # fmt: skip
     """``body`` on promoted, widened, broadcast operands; its result in the promoted dtype.
 

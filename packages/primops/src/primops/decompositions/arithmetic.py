@@ -51,7 +51,7 @@ def _with_factor(names: str, combine: Callable[[Operand, Operand, Scalar], Tenso
     def rule(self: Operand, other: Operand, alpha: Scalar = 1) -> Tensor:
         factor = narrowed(alpha, self, other)
         return elementwise(
-            lambda a, b: combine(a, b, factor), self, other, narrow=True, keeps_scalar="cuda"
+            lambda a, b: combine(a, b, factor), self, other, narrow=True, keeps_scalar=("cuda",)
         )
 
     return rule
@@ -80,7 +80,7 @@ mul = binary(
     rules,
     "mul.Tensor mul.Scalar",
     or_logical(prims.mul, prims.bitwise_and),
-    keeps_scalar="cpu cuda",
+    keeps_scalar=("cpu", "cuda"),
 )
 
 
@@ -99,7 +99,7 @@ def _reciprocal(number: float, dtype: torch.dtype) -> float:
 
 div = binary(
     rules, "div.Tensor div.Scalar true_divide.Tensor", true_quotient, to_float=True,
-    keeps_scalar="cpu cuda",
+    keeps_scalar=("cpu", "cuda"),
 )  # fmt: skip
 
 
@@ -110,7 +110,7 @@ def div_mode(self: Operand, other: Operand, *, rounding_mode: str | None) -> Ten
         return div(self, other)
     dtype = None if is_number(other) or is_scalar_on_cpu(other) else result_dtype(self, other)
     quotient = floor_quotient if rounding_mode == "floor" else partial(trunc_quotient, dtype=dtype)
-    return elementwise(quotient, self, other, jumps=True, keeps_scalar="cpu cuda")
+    return elementwise(quotient, self, other, jumps=True, keeps_scalar=("cpu", "cuda"))
 
 
 def trunc_quotient(a: Operand, b: Operand, dtype: torch.dtype | None) -> Tensor:
@@ -261,7 +261,11 @@ _times_log("special_xlog1py special_xlog1py.other_scalar special_xlog1py.self_sc
 
 
 binary(
-    rules, "floor_divide floor_divide.Scalar", floor_quotient, jumps=True, keeps_scalar="cpu cuda"
+    rules,
+    "floor_divide floor_divide.Scalar",
+    floor_quotient,
+    jumps=True,
+    keeps_scalar=("cpu", "cuda"),
 )
 binary(
     rules,

@@ -38,7 +38,7 @@ complex polar hardswish log_sigmoid_forward _cdist_forward linalg_cross _prelu_k
 reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d
 replication_pad3d upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_linear1d
 upsample_bilinear2d upsample_bicubic2d _upsample_nearest_exact1d _upsample_nearest_exact2d
-_adaptive_avg_pool2d _adaptive_avg_pool3d grid_sampler_2d grid_sampler_3d
+_adaptive_avg_pool2d _adaptive_avg_pool3d
 """
 _ASKED = frozenset(_NAMES.split())
 """User-facing operators that are not pointwise, or not tagged as such."""
